@@ -1,0 +1,49 @@
+# The interpreter that makes the virtual environment: `make setup PYTHON=python3.12`.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint type sim bench docs clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv and install Penstock with the developer tools
+
+# Touched last, so that an interrupted install is done again.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' is not: try make setup PYTHON=python3.12" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --no-input --prefer-binary \
+	  --progress-bar off -e '.[dev]'
+	@touch $@
+
+demo: setup ## show what Penstock does, in a minute
+	$(BIN)/python -m penstock.cli.demo
+
+test: setup ## lint, check types of src, run all tests but the slow ones
+	$(BIN)/ruff check
+	$(BIN)/mypy src
+	$(BIN)/pytest -q -m "not slow"
+
+lint: setup ## check style
+	$(BIN)/ruff check
+
+type: setup ## check types of src, tests and tools
+	$(BIN)/mypy src tests tools
+
+sim: setup ## run the simulator over 50 seeds
+	$(BIN)/penstock sim --seeds 50
+
+bench: setup ## run the benchmarks
+	$(BIN)/penstock bench
+
+docs: setup ## check the links of the docs and run their examples
+	$(BIN)/python tools/check_docs.py
+
+clean: ## remove all that the other targets made, .venv included
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

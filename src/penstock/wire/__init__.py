@@ -1,0 +1,1 @@
+"""Frames, batches, codec: the one place that knows bytes."""

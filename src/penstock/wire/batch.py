@@ -1,0 +1,266 @@
+"""The batch: one columnar layout on the wire, in memory and on disk.
+
+A batch is written once by its producer and moved as bytes after that. The layout, byte by byte, is
+in `docs/internals/batch.md`; the golden vectors in `tests/wire` hold it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntFlag
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+import xxhash
+
+from penstock.errors import DamagedError, ProtocolError, TooLargeError
+from penstock.wire import codec as codecs
+from penstock.wire.buffers import Buffer, pad8
+from penstock.wire.columns import BinaryColumn, Longs, Rows, padded
+from penstock.wire.limits import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, MAX_PRIORITY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAGIC = b"PSB1"
+VERSION = 1
+HEADER_BYTES = 96
+CHECKED_FROM = 40  # what the producer wrote starts here; the node's fields are before it
+
+HEADER = struct.Struct("<4sIQIIqQ BBBB I QQ qq II II")
+_STAMP = struct.Struct("<QIIq")
+_CHECKSUM = struct.Struct("<Q")
+_ORIGIN = struct.Struct("<QQQ")
+
+
+class Columns(IntFlag):
+    """Which optional columns a batch has."""
+
+    KEYS = 1
+    KEY_NULLS = 2
+    TIMES = 4
+    HEADERS = 8
+    DELTAS = 16
+    ORIGIN = 32
+
+
+class Header(NamedTuple):
+    """The fixed part of a batch. The first seven fields are outside the checksum."""
+
+    magic: bytes
+    length: int
+    base: int  # offset or position of the first row; the node's
+    epoch: int  # the node's
+    node_flags: int  # the node's
+    arrived_us: int  # when it came in at the socket; the node's
+    checksum: int
+    version: int
+    codec: int
+    priority: int
+    columns: int
+    count: int  # type: ignore[assignment]  # a field, not the method of tuple
+    producer: int
+    sequence: int
+    timestamp_us: int
+    due_us: int  # 0: now; > 0: at that time; < 0: that long after arrival
+    ttl_ms: int
+    generation: int
+    instance: int
+    raw_length: int
+
+
+class Origin(NamedTuple):
+    """Where a bridged batch came from."""
+
+    cluster: int
+    offset: int
+    hops: int
+
+
+class Row(NamedTuple):
+    """One message of a batch."""
+
+    value: bytes
+    key: bytes | None
+    timestamp_us: int
+    headers: dict[str, bytes]
+    offset: int
+
+
+def checksum_of(buffer: Buffer) -> int:
+    """The checksum of a batch's bytes, computed anew."""
+    return xxhash.xxh3_64_intdigest(memoryview(buffer)[CHECKED_FROM:])
+
+
+def seal(parts: list[Buffer]) -> bytearray:
+    """Joins header and body into one buffer and writes the length and the checksum into it."""
+    buffer = bytearray().join(parts)
+    if len(buffer) > MAX_BATCH_BYTES:
+        raise TooLargeError(f"a batch of {len(buffer):,} bytes; the limit is {MAX_BATCH_BYTES:,}")
+    struct.pack_into("<I", buffer, 4, len(buffer))
+    _CHECKSUM.pack_into(buffer, 32, checksum_of(buffer))
+    return buffer
+
+
+def stamp(buffer: Buffer, base: int, epoch: int, arrived_us: int) -> None:
+    """Writes what the node assigns; the checksum does not cover it."""
+    _STAMP.pack_into(buffer, 8, base, epoch, 0, arrived_us)
+
+
+class Batch:
+    """A read-only view of one batch. It owns nothing: it is valid as long as its buffer is."""
+
+    def __init__(self, buffer: Buffer, header: Header) -> None:
+        self.buffer = buffer
+        self.header = header
+
+    @classmethod
+    def parse(cls, buffer: Buffer, *, verify: bool = True) -> Batch:
+        """Reads the header and checks every limit, and the checksum unless told otherwise.
+
+        ProtocolError: not a batch of this version. DamagedError: the checksum does not hold.
+        """
+        if len(buffer) < HEADER_BYTES:
+            raise ProtocolError(f"a batch of {len(buffer)} bytes is shorter than its header")
+        header = Header._make(HEADER.unpack_from(buffer))
+        if header.magic != MAGIC or header.version != VERSION:
+            raise ProtocolError("not a batch of version 1")
+        if header.length != len(buffer) or header.length > MAX_BATCH_BYTES:
+            raise ProtocolError(f"batch length {header.length} in {len(buffer)} bytes")
+        if not 0 < header.count <= MAX_BATCH_MESSAGES or header.priority > MAX_PRIORITY:
+            raise ProtocolError("batch count or priority out of range")
+        if verify and checksum_of(buffer) != header.checksum:
+            raise DamagedError("the checksum of a batch does not hold")
+        return cls(buffer, header)
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return self.header.count
+
+    def __len__(self) -> int:
+        return self.header.count
+
+    @cached_property
+    def body(self) -> memoryview:
+        """The columns, opened if they are compressed."""
+        packed = memoryview(self.buffer)[HEADER_BYTES:]
+        if not self.header.codec:
+            return packed
+        return memoryview(codecs.decompress(self.header.codec, packed, self.header.raw_length))
+
+    @cached_property
+    def _columns(self) -> _Parsed:
+        return _Parsed.read(self.header, self.body)
+
+    def check(self) -> None:
+        """ProtocolError if the columns do not fit each other; opens a compressed body."""
+        _ = self._columns
+
+    @cached_property
+    def values(self) -> list[bytes]:
+        """The values, in order."""
+        return self._columns.values.tolist()
+
+    @cached_property
+    def keys(self) -> list[bytes | None]:
+        """The keys, in order; None where there is none."""
+        keys = self._columns.keys
+        return [None] * self.count if keys is None else keys.tolist_nullable()
+
+    @cached_property
+    def timestamps(self) -> Longs:
+        """Microseconds since 1970, UTC."""
+        times = self._columns.times
+        return np.full(self.count, self.header.timestamp_us, np.int64) if times is None else times
+
+    @cached_property
+    def offsets(self) -> Longs:
+        """The offset (topic) or position (queue) of each row."""
+        deltas = self._columns.deltas
+        rows = np.arange(self.count, dtype=np.int64) if deltas is None else deltas.astype(np.int64)
+        return rows + self.header.base
+
+    @cached_property
+    def headers(self) -> list[dict[str, bytes]]:
+        """The headers of each message."""
+        column = self._columns.headers
+        if column is None:
+            return [{} for _ in range(self.count)]
+        decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
+        try:
+            return [decode(packed) if packed else {} for packed in column.tolist()]
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(f"headers are not a map of names to bytes: {error}") from error
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where a bridged batch came from, or None."""
+        return self._columns.origin
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(
+            Row._make,
+            zip(self.values, self.keys, self.timestamps.tolist(), self.headers,
+                self.offsets.tolist(), strict=True),
+        )  # fmt: skip
+
+    def take(self, rows: Rows) -> bytearray:
+        """A new batch with only these rows (ascending); they keep their offsets."""
+        parsed = self._columns
+        deltas = rows if parsed.deltas is None else parsed.deltas[rows]
+        columns = self.header.columns | Columns.DELTAS
+        parts: list[Buffer] = [b""]
+        if parsed.origin is not None:
+            parts.append(_ORIGIN.pack(*parsed.origin))
+        parts += parsed.values.take(rows)
+        if parsed.keys is not None:
+            parts += parsed.keys.take(rows)
+        if parsed.times is not None:
+            parts.append(parsed.times[rows].tobytes())
+        if parsed.headers is not None:
+            parts += parsed.headers.take(rows)
+        parts += padded(deltas.astype(np.int32).tobytes())
+        raw = sum(map(len, parts))
+        header = self.header._replace(columns=columns, codec=0, count=len(rows), raw_length=raw)
+        parts[0] = HEADER.pack(*header)
+        return seal(parts)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Arrow arrays on the same memory; needs pyarrow (`pip install penstock[arrow]`)."""
+        from penstock.wire.arrow import record_batch
+
+        return record_batch(self)
+
+
+class _Parsed(NamedTuple):
+    values: BinaryColumn
+    keys: BinaryColumn | None
+    times: Longs | None
+    headers: BinaryColumn | None
+    deltas: np.ndarray[tuple[int], np.dtype[np.int32]] | None
+    origin: Origin | None
+
+    @classmethod
+    def read(cls, header: Header, body: memoryview) -> _Parsed:
+        has, count, at = header.columns, header.count, 0
+        origin = keys = times = headers = deltas = None
+        try:
+            if has & Columns.ORIGIN:
+                origin, at = Origin(*_ORIGIN.unpack_from(body, at)), at + _ORIGIN.size
+            values, at = BinaryColumn.read(body, at, count, False)
+            if has & Columns.KEYS:
+                keys, at = BinaryColumn.read(body, at, count, bool(has & Columns.KEY_NULLS))
+            if has & Columns.TIMES:
+                times, at = np.frombuffer(body, np.int64, count, at), at + 8 * count
+            if has & Columns.HEADERS:
+                headers, at = BinaryColumn.read(body, at, count, False)
+            if has & Columns.DELTAS:
+                deltas, at = np.frombuffer(body, np.int32, count, at), at + 4 * count
+                at += pad8(at)
+        except (ValueError, struct.error) as error:
+            raise ProtocolError(f"a column reaches past the end of its batch: {error}") from error
+        return cls(values, keys, times, headers, deltas, origin)

@@ -1,0 +1,252 @@
+"""Frames: what travels on a connection.
+
+    0  u32 length      whole frame, this header included
+    4  u8  verb
+    5  u8  flags       RESPONSE, ERROR, RESEND
+    6  u16 reserved    0
+    8  u64 request     chosen by the client; a response carries the request's
+    16 body            packed by verb: hot verbs as structs here, the others as msgpack
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+import msgspec
+
+from penstock import errors
+from penstock.wire.buffers import Buffer
+from penstock.wire.limits import MAX_FRAME_BYTES
+
+PROTOCOL_VERSION = 1
+FRAME = struct.Struct("<IBBHQ")
+FRAME_BYTES = FRAME.size
+
+
+class Verb(IntEnum):
+    """What a frame asks for, or answers."""
+
+    HELLO = 1
+    PUSH = 2  # to a queue, or to a partition of a topic
+    POP = 3
+    SETTLE = 4  # ack, nack, extend
+    FETCH = 5  # read a partition by offset
+    SUBSCRIBE = 6  # standing pop, with credits
+    CREDIT = 7
+    DELIVER = 8  # node to client: messages of a subscription
+    CALL = 9  # everything else: one of wire.messages
+    CANCEL = 10  # a parked request or a subscription
+    EVENT = 11  # node to client: a watched entry changed
+
+
+class Flag(IntFlag):
+    """Frame flags."""
+
+    RESPONSE = 1
+    ERROR = 2
+    RESEND = 4
+
+
+class PushBody(NamedTuple):
+    """Before the batch of a push. `extra` bytes of msgpack (PushExtra) stand between."""
+
+    stream: int
+    partition: int
+    shard: int
+    durability: int  # the least wanted; the stream's own if that is higher
+    extra: int
+
+
+class Receipt(NamedTuple):
+    """What a push answers: the first offset or position, and how safe it is."""
+
+    base: int
+    count: int  # type: ignore[assignment]  # a field, not the method of tuple
+    shard: int
+    durability: int
+    duplicate: int
+
+
+class PopBody(NamedTuple):
+    """A pop, a peek or a subscription (then `messages` is the first credit)."""
+
+    stream: int
+    messages: int
+    max_bytes: int
+    wait_ms: int
+    lease_ms: int  # 0: the queue's
+    mode: int
+
+
+class PopMode(IntEnum):
+    """What a pop does with the messages it finds."""
+
+    LEASE = 0
+    PEEK = 1
+    PEEK_DEAD = 2
+
+
+class GrantHead(NamedTuple):
+    """Before the batches of a delivery: which lease covers which positions of one batch."""
+
+    grant: int
+    position: int
+    count: int  # type: ignore[assignment]  # a field, not the method of tuple
+    shard: int
+    deliveries: int
+    length: int  # bytes of the batch that belongs to it
+
+
+class SettleItem(NamedTuple):
+    """One change to leased messages: positions `position` to `position + count - 1` of a grant."""
+
+    op: int
+    shard: int
+    count: int  # type: ignore[assignment]  # a field, not the method of tuple
+    grant: int
+    position: int
+    arg: int  # nack: delay in ms; extend: lease in ms
+
+
+class Settle(IntEnum):
+    """What becomes of a leased message."""
+
+    ACK = 1
+    NACK = 2
+    EXTEND = 3
+    DEAD = 4  # give up on it: to the dead letters
+
+
+class FetchBody(NamedTuple):
+    """Read a partition from an offset."""
+
+    stream: int
+    partition: int
+    offset: int
+    max_bytes: int
+    wait_ms: int
+
+
+class FetchHead(NamedTuple):
+    """Before the batches of a fetch: the partition's bounds when it was read."""
+
+    start: int
+    end: int
+    batches: int
+
+
+PUSH = struct.Struct("<IIHHI")
+RECEIPT = struct.Struct("<QIHBB")
+POP = struct.Struct("<IIIIII")
+COUNT = struct.Struct("<II")  # how many follow, and how many messages they are
+GRANT = struct.Struct("<QQIHHI4x")
+SETTLE_HEAD = struct.Struct("<II")
+SETTLE_ITEM = struct.Struct("<BxHIQQQ")
+REFUSED = struct.Struct("<II")  # index of the item, error code
+FETCH = struct.Struct("<IIQII")
+FETCH_HEAD = struct.Struct("<QQI4x")
+CREDIT = struct.Struct("<I")
+
+
+class PushExtra(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """What only some pushes carry."""
+
+    id: bytes | None = None
+    hold: bool = False
+
+
+class Failure(msgspec.Struct):
+    """The body of an error frame."""
+
+    code: int
+    message: str
+    advice: str | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_failure = msgspec.msgpack.Decoder(Failure).decode
+
+
+def frame(verb: int, request: int, flags: int = 0, body: Buffer = b"") -> bytes:
+    """One whole frame."""
+    return FRAME.pack(FRAME_BYTES + len(body), verb, flags, 0, request) + body
+
+
+def frame_head(verb: int, request: int, flags: int, body_bytes: int) -> bytes:
+    """The header of a frame whose body is sent separately."""
+    return FRAME.pack(FRAME_BYTES + body_bytes, verb, flags, 0, request)
+
+
+def error_frame(verb: int, request: int, error: errors.PenstockError) -> bytes:
+    """The answer to a request that failed."""
+    body = _encode(Failure(error.code, error.message, error.hint))
+    return frame(verb, request, Flag.RESPONSE | Flag.ERROR, body)
+
+
+def read_error(body: Buffer) -> errors.PenstockError:
+    """The error in the body of an error frame."""
+    try:
+        failure = _decode_failure(body)
+    except msgspec.MsgspecError as error:
+        return errors.ProtocolError(f"an error answer that cannot be read: {error}")
+    return errors.from_code(failure.code, failure.message, failure.advice)
+
+
+def check_length(length: int, limit: int = MAX_FRAME_BYTES) -> int:
+    """The length of a frame, or ProtocolError if no frame can have it."""
+    if not FRAME_BYTES <= length <= limit:
+        raise errors.ProtocolError(f"a frame of {length:,} bytes; allowed are 16 to {limit:,}")
+    return length
+
+
+class Splitter:
+    """Cuts a stream of bytes into frames, in place where it can.
+
+    Small frames are copied out of what arrived; the rest of a large one is received straight into
+    its own buffer (`buffer`), so that a batch is copied once at most. Memory held is one frame.
+    """
+
+    __slots__ = ("_filled", "_frame", "_head", "_limit")
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self._limit = limit
+        self._head = bytearray()  # the start of a frame whose length is not known yet
+        self._frame: bytearray | None = None
+        self._filled = 0
+
+    def buffer(self) -> memoryview | None:
+        """Where the next bytes belong, if a frame is under way; then call `filled`."""
+        return None if self._frame is None else memoryview(self._frame)[self._filled :]
+
+    def filled(self, count: int) -> bytearray | None:
+        """`count` bytes came into `buffer()`; the frame, if that completes it."""
+        assert self._frame is not None
+        self._filled += count
+        if self._filled < len(self._frame):
+            return None
+        whole, self._frame = self._frame, None
+        return whole
+
+    def feed(self, data: memoryview) -> list[bytearray]:
+        """Whole frames in `data` (and what came before); the rest is kept. Only without `buffer()`.
+
+        ProtocolError if a length is impossible: the connection is beyond repair.
+        """
+        frames: list[bytearray] = []
+        if self._head:
+            data = memoryview(bytes(self._head) + bytes(data))
+            self._head.clear()
+        at, end = 0, len(data)
+        while end - at >= 4:
+            length = check_length(int.from_bytes(data[at : at + 4], "little"), self._limit)
+            if end - at < length:
+                self._frame = bytearray(length)
+                self._filled = end - at
+                self._frame[: self._filled] = data[at:]
+                return frames
+            frames.append(bytearray(data[at : at + length]))
+            at += length
+        self._head += data[at:]
+        return frames

@@ -1,0 +1,17 @@
+"""Limits of the protocol. A node may set lower ones; nobody may exceed these."""
+
+from __future__ import annotations
+
+MAX_FRAME_BYTES = 17 << 20
+MAX_BATCH_BYTES = 16 << 20
+MAX_BATCH_MESSAGES = 1 << 20
+MAX_RAW_BYTES = 64 << 20  # of a compressed batch's body, once opened
+MAX_NAME_BYTES = 200
+MAX_KEY_BYTES = 64 << 10
+MAX_TABLE_KEY_BYTES = 1024
+MAX_TABLE_VALUE_BYTES = 1 << 20
+MAX_ID_BYTES = 256
+MAX_PRIORITY = 15
+MAX_IN_FLIGHT = 1024  # requests of one connection
+MAX_PARTITIONS = 4096
+MAX_LEASE_MS = 12 * 3600 * 1000

@@ -1,0 +1,377 @@
+"""The cold verbs: requests and answers that travel as msgpack.
+
+A request is one member of `Request`, tagged by its name; the answer's type stands in `ANSWERS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.errors import ProtocolError
+from penstock.wire.buffers import Buffer
+
+
+class Hello(msgspec.Struct):
+    """First frame of a connection, from the client."""
+
+    version: int
+    client: str = ""
+    features: list[str] = []
+    auth: dict[str, bytes] = {}
+
+
+class Welcome(msgspec.Struct):
+    """The node's answer to Hello."""
+
+    version: int
+    node: str
+    cluster: int
+    shards: int
+    max_frame: int
+    max_in_flight: int
+    features: list[str] = []
+
+
+class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a queue. Limits hold per node."""
+
+    durability: str = "synced"
+    lease_ms: int = 30_000
+    max_deliveries: int = 16  # then to the dead letters
+    max_messages: int = 100_000_000
+    max_bytes: int = 256 << 30
+    ttl_ms: int = 0  # 0: messages do not expire
+    ordered: str = "no"  # "no", "queue" or "key"
+    id_window_ms: int = 3_600_000  # how long push(id=…) remembers
+
+
+class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a topic. Retention holds per partition."""
+
+    partitions: int = 8
+    durability: str = "synced"
+    retention_ms: int = 7 * 86_400_000  # 0: not by age
+    retention_bytes: int = 0  # 0: not by size
+    keep: str = "all"  # or "latest": of every key
+
+
+class TableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a table."""
+
+    durability: str = "synced"
+    max_bytes: int = 1 << 30  # keys and values are kept in the node's memory
+
+
+Options = QueueOptions | TopicOptions | TableOptions
+OPTION_TYPES: dict[str, type[Options]] = {
+    "queue": QueueOptions,
+    "topic": TopicOptions,
+    "table": TableOptions,
+}
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """A queue, topic or table as the control log defines it. `id` is never used again."""
+
+    id: int
+    kind: str
+    name: str
+    namespace: str
+    options: dict[str, Any]
+    placement: list[int] = []  # topic: the shard of each partition
+
+
+class _Request(msgspec.Struct, tag=True, forbid_unknown_fields=True):
+    """Base of all cold requests."""
+
+
+class Open(_Request):
+    """Find or create. Answer: StreamInfo."""
+
+    kind: str
+    name: str
+    namespace: str = "default"
+    options: dict[str, Any] | None = None
+    create: bool = True
+
+
+class Configure(_Request):
+    """Change settings that may change while it lives. Answer: StreamInfo."""
+
+    stream: int
+    options: dict[str, Any]
+
+
+class Delete(_Request):
+    """Delete a stream and its data. Answer: bool, whether it was there."""
+
+    kind: str
+    name: str
+    namespace: str = "default"
+
+
+class Streams(_Request):
+    """Answer: list[StreamInfo]."""
+
+    kind: str | None = None
+    namespace: str = "default"
+
+
+class Stats(_Request):
+    """Figures of the node. Answer: dict."""
+
+
+class StreamStats(_Request):
+    """Figures of one stream. Answer: dict."""
+
+    stream: int
+
+
+class Purge(_Request):
+    """Drop all waiting messages of a queue (leased ones stay). Answer: int."""
+
+    stream: int
+    dead: bool = False
+
+
+class Redrive(_Request):
+    """Move dead letters back to the queue. Answer: int."""
+
+    stream: int
+    limit: int = 1000
+
+
+class Release(_Request):
+    """Make held messages available, by id. Answer: `released`, `done` or `unknown` for each."""
+
+    stream: int
+    ids: list[bytes]
+
+
+class Producer(_Request):
+    """Register a new instance of a named producer and fence older ones. Answer: ProducerInfo."""
+
+    stream: int
+    name: str
+    partition: int = 0
+
+
+class ProducerInfo(msgspec.Struct):
+    """Identity of a named producer: where it pushes and how many messages it has stored there."""
+
+    producer: int
+    instance: int
+    shard: int
+    stored: int
+
+
+class Offsets(_Request):
+    """Answer: list of (first, next) per partition."""
+
+    stream: int
+
+
+class OffsetAt(_Request):
+    """First offset of each partition that arrived at or after a time. Answer: list[int]."""
+
+    stream: int
+    time_us: int
+
+
+class Commit(_Request):
+    """Commit the offsets of a group: (partition, next offset to read, claim or 0). Answer: None."""
+
+    stream: int
+    group: str
+    offsets: list[tuple[int, int, int]]
+
+
+class Committed(_Request):
+    """Answer: list of the committed offset, or None, per partition."""
+
+    stream: int
+    group: str
+
+
+class Claim(_Request):
+    """Claim a partition for a group member, or renew. Answer: ClaimInfo."""
+
+    stream: int
+    partition: int
+    group: str
+    owner: str
+    lease_ms: int
+    token: int = 0  # of the claim to renew
+
+
+class ClaimInfo(msgspec.Struct):
+    """Who has a partition. `token` is 0 unless it is the asker; it grows with every owner."""
+
+    owner: str
+    token: int
+
+
+class Unclaim(_Request):
+    """Give a partition up. Answer: bool."""
+
+    stream: int
+    partition: int
+    group: str
+    token: int
+
+
+class Put(_Request):
+    """Write an entry. Answer: int, its version."""
+
+    stream: int
+    key: bytes
+    value: bytes
+    if_version: int | None = None  # 0: only if absent
+    ttl_ms: int = 0
+    session: int = 0
+    append: bool = False
+
+
+class Get(_Request):
+    """Answer: Entry or None."""
+
+    stream: int
+    key: bytes
+
+
+class Remove(_Request):
+    """Delete an entry. Answer: bool, whether it was there."""
+
+    stream: int
+    key: bytes
+    if_version: int | None = None
+
+
+class Scan(_Request):
+    """Entries whose key has a prefix, in key order, after a key. Answer: list[Entry]."""
+
+    stream: int
+    prefix: bytes = b""
+    after: bytes | None = None
+    limit: int = 1000
+    values: bool = True
+
+
+class Watch(_Request):
+    """EVENT frames for changes to keys with a prefix, under this request's id. Answer: int, 0."""
+
+    stream: int
+    prefix: bytes = b""
+
+
+class Entry(msgspec.Struct):
+    """An entry of a table. In an event, `version` 0 means that it is gone."""
+
+    key: bytes
+    value: bytes
+    version: int
+
+
+class Event(msgspec.Struct):
+    """Body of EVENT frames. `lost`: the watcher was too slow and must read anew."""
+
+    entries: list[Entry]
+    lost: bool = False
+
+
+class SessionOpen(_Request):
+    """A session: entries bound to it go when it ends. Answer: int, its id."""
+
+    ttl_ms: int
+
+
+class SessionKeep(_Request):
+    """Keep a session alive. Answer: bool, False if it has ended."""
+
+    session: int
+
+
+class SessionClose(_Request):
+    """End a session now. Answer: bool."""
+
+    session: int
+
+
+class TxnSettle(msgspec.Struct, array_like=True):
+    """Acknowledge leased messages inside a transaction."""
+
+    stream: int
+    shard: int
+    grant: int
+    position: int
+    count: int
+
+
+class TxnPush(msgspec.Struct, array_like=True):
+    """Push or publish a batch inside a transaction."""
+
+    stream: int
+    partition: int
+    shard: int
+    batch: bytes
+
+
+class TxnCommit(msgspec.Struct, array_like=True):
+    """Commit an offset inside a transaction."""
+
+    stream: int
+    partition: int
+    group: str
+    offset: int
+    token: int = 0
+
+
+class TxnWrite(msgspec.Struct, array_like=True):
+    """Put (or delete, when value is None) a table entry inside a transaction."""
+
+    stream: int
+    key: bytes
+    value: bytes | None
+    if_version: int | None = None
+    ttl_ms: int = 0
+
+
+class Transact(_Request):
+    """All or nothing. Answer: TxnReceipt."""
+
+    producer: int
+    sequence: int
+    home: int
+    acks: list[TxnSettle] = []
+    commits: list[TxnCommit] = []
+    pushes: list[TxnPush] = []
+    writes: list[TxnWrite] = []
+
+
+class TxnReceipt(msgspec.Struct):
+    """Log number of the transaction in its home shard."""
+
+    home: int
+    number: int
+    duplicate: bool = False
+
+
+Request = (
+    Open | Configure | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release | Producer
+    | Offsets | OffsetAt | Commit | Committed | Claim | Unclaim | Put | Get | Remove | Scan | Watch
+    | SessionOpen | SessionKeep | SessionClose | Transact
+)  # fmt: skip
+
+_decode_request = msgspec.msgpack.Decoder(Request).decode
+pack = msgspec.msgpack.Encoder().encode
+
+
+def read_request(body: Buffer) -> Request:
+    """The request in the body of a CALL; ProtocolError if it is none."""
+    try:
+        request: Request = _decode_request(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"a call that cannot be read: {error}") from error
+    return request
