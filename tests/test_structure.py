@@ -32,13 +32,16 @@ LAYERS: dict[str, frozenset[str]] = {
     "qos": frozenset({"errors", "wire", "store", "core"}),
     "node": BELOW_SHELLS,
     "client": BELOW_SHELLS,
-    "sim": BELOW_SHELLS,
-    "testing": BELOW_SHELLS | SHELLS,
+    "sim": BELOW_SHELLS | {"client"},
+    # The fabric inside the caller's process: a client and an engine, with no server between them.
+    "embedded": BELOW_SHELLS | {"node", "client"},
+    "testing": BELOW_SHELLS | SHELLS | {"embedded"},
+    "aio": BELOW_SHELLS | {"node", "client", "embedded"},
     "consumers": PUBLIC_CLIENT,
     "tasks": PUBLIC_CLIENT,
     "bridge": PUBLIC_CLIENT,
     "spark": PUBLIC_CLIENT,
-    SURFACE: BELOW_SHELLS | SHELLS | UPPER | {"testing"},
+    SURFACE: BELOW_SHELLS | SHELLS | UPPER | {"embedded", "testing"},
     "cli": BELOW_SHELLS | SHELLS | UPPER | {"testing", SURFACE},
 }
 

@@ -1,7 +1,7 @@
 """Locations and file names: how a byte in a data directory is named.
 
-A location is `file number << 32 | offset`. File numbers come from one counter per data directory and
-are never used twice, so a location names one byte for ever.
+A location is `file number << 32 | offset`. File numbers come from one counter per data directory
+and are never used twice, so a location names one byte for ever.
 """
 
 from __future__ import annotations

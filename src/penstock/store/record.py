@@ -18,17 +18,15 @@ it is received or recovered, and not hashed again when it is appended.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import xxhash
 
+from penstock.errors import DamagedError
 from penstock.wire.buffers import Buffer, pad8
-from penstock.wire.durability import Durability
+from penstock.wire.entry import RECORD_HEADER_BYTES, payload_location
 
 MAGIC = b"PSR1"
-HEADER_BYTES = 56
 CHECKED_BYTES = 48
 MAX_RECORD_BYTES = 1 << 30
 MIN_PAYLOAD_BYTES = 40
@@ -49,41 +47,9 @@ _digest = xxhash.xxh3_64_intdigest
 _JOIN_BYTES = 512
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A record on its way into the journal.
-
-    The journal holds `meta` and `payload` until they are synced; they must not change meanwhile.
-    `location` is 0 until the record is framed, and changes if its segment fails before it is
-    synced. `done` is for the caller: the journal hands the entry back and does not call it.
-    """
-
-    shard: int
-    kind: int
-    epoch: int
-    number: int
-    meta: bytes
-    payload: Buffer | None = None
-    level: Durability = Durability.SYNCED
-    done: Callable[[Entry], None] | None = None
-    location: int = 0
-    length: int = 0
-    committed: bool = False
-
-    @property
-    def payload_location(self) -> int:
-        """Where the payload's bytes are, once framed."""
-        return payload_location(self.location, len(self.meta))
-
-
-def payload_location(location: int, meta_bytes: int) -> int:
-    """Where the payload of a record starts."""
-    return location + HEADER_BYTES + meta_bytes + (-meta_bytes & 7)
-
-
 def record_length(meta_bytes: int, payload_bytes: int) -> int:
     """Bytes of a whole record, padding included."""
-    return HEADER_BYTES + meta_bytes + pad8(meta_bytes) + payload_bytes + pad8(payload_bytes)
+    return RECORD_HEADER_BYTES + meta_bytes + pad8(meta_bytes) + payload_bytes + pad8(payload_bytes)
 
 
 def frame(
@@ -115,6 +81,25 @@ def frame(
         parts.append(payload)
         if payload_bytes & 7:
             parts.append(PADDING[payload_bytes & 7])
+
+
+def payload_of(record: Buffer) -> memoryview:
+    """The payload in the bytes of one whole record, as a view; its own checksum is not verified.
+
+    DamagedError: these bytes are not a record with a payload, or its header or meta is damaged.
+    """
+    view = memoryview(record)
+    if len(view) < RECORD_HEADER_BYTES or view[:4] != MAGIC:
+        raise DamagedError("there is no record where one should be")
+    _, length, _, _, _, _, _, _, _, meta_bytes, payload_bytes = HEADER.unpack_from(view)
+    if length != len(view) or length != record_length(meta_bytes, payload_bytes):
+        raise DamagedError("a record does not have the length that it should have")
+    meta = view[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + meta_bytes]
+    (checksum,) = CHECKSUM.unpack_from(view, CHECKED_BYTES)
+    if checksum != _digest(b"".join((view[:CHECKED_BYTES], meta))) or not payload_bytes:
+        raise DamagedError("the checksum of a record does not hold")
+    start = payload_location(0, meta_bytes)
+    return view[start : start + payload_bytes]
 
 
 FILE_MAGIC = b"PSF1"

@@ -208,6 +208,13 @@ class Batch:
                 self.offsets.tolist(), strict=True),
         )  # fmt: skip
 
+    def rows_at(self, positions: Longs) -> Rows:
+        """The rows that hold these offsets, ascending; offsets that it lacks are left out."""
+        offsets = self.offsets
+        rows = np.searchsorted(offsets, positions)
+        rows = rows[rows < len(offsets)]
+        return rows[np.isin(offsets[rows], positions)]
+
     def take(self, rows: Rows) -> bytearray:
         """A new batch with only these rows (ascending); they keep their offsets."""
         parsed = self._columns

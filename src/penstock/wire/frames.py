@@ -1,11 +1,11 @@
 """Frames: what travels on a connection.
 
-    0  u32 length      whole frame, this header included
-    4  u8  verb
-    5  u8  flags       RESPONSE, ERROR, RESEND
-    6  u16 reserved    0
-    8  u64 request     chosen by the client; a response carries the request's
-    16 body            packed by verb: hot verbs as structs here, the others as msgpack
+0  u32 length      whole frame, this header included
+4  u8  verb
+5  u8  flags       RESPONSE, ERROR, RESEND
+6  u16 reserved    0
+8  u64 request     chosen by the client; a response carries the request's
+16 body            packed by verb: hot verbs as structs here, the others as msgpack
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""One protocol core, two shells: blocking and asyncio."""

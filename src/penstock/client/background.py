@@ -1,0 +1,111 @@
+"""The one thread of a blocking fabric: it flushes acks that wait, and keeps sessions alive.
+
+It starts when there is something to do and ends when there was nothing for a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Protocol
+
+from penstock.client.connection import Connection
+from penstock.client.settle import Settler
+from penstock.errors import PenstockError
+
+_TICK_S = 0.025  # acks are flushed when they were there at two ticks: after 25 to 50 ms
+_IDLE_TICKS = 40
+
+
+class Kept(Protocol):
+    """A session that must be kept alive."""
+
+    def keep_due(self, now: float) -> bool:
+        """Whether it is time."""
+
+    def keep(self) -> None:
+        """Does it."""
+
+
+class Background:
+    """Thread safe. After `close`, nothing is attended any more."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._settlers: set[Settler] = set()
+        self._aged: set[Settler] = set()
+        self._sessions: set[Kept] = set()
+
+    def attend(self, settler: Settler) -> None:
+        """Flushes this settler's acks from now on, until there are none for a while."""
+        with self._lock:
+            settler.attended = True
+            self._settlers.add(settler)
+            self._ensure_thread()
+
+    def add_session(self, session: Kept) -> None:
+        """Keeps a session alive."""
+        with self._lock:
+            self._sessions.add(session)
+            self._ensure_thread()
+
+    def remove_session(self, session: Kept) -> None:
+        """Stops keeping it alive."""
+        with self._lock:
+            self._sessions.discard(session)
+
+    def close(self) -> list[Settler]:
+        """Ends the thread; whatever still waits to be flushed is left to the caller."""
+        self._stop.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        return [settler for settler in self._settlers if settler.waiting]
+
+    def _ensure_thread(self) -> None:
+        if self._thread is None and not self._stop.is_set():
+            self._thread = threading.Thread(target=self._loop, name="penstock", daemon=True)
+            self._thread.start()
+
+    def _loop(self) -> None:
+        idle = 0
+        while not self._stop.wait(_TICK_S):
+            busy = self._flush_aged()
+            self._keep_sessions()
+            with contextlib.suppress(PenstockError):  # told to whoever waits for an answer
+                self._connection.poll()
+            idle = 0 if busy else idle + 1
+            if idle >= _IDLE_TICKS and self._retire():
+                return
+
+    def _flush_aged(self) -> bool:
+        waiting = {settler for settler in list(self._settlers) if settler.waiting}
+        for settler in waiting & self._aged:
+            with contextlib.suppress(PenstockError):  # counted as refused
+                settler.flush()
+        self._aged = waiting - self._aged
+        return bool(waiting)
+
+    def _keep_sessions(self) -> None:
+        now = time.monotonic()
+        for session in list(self._sessions):
+            if session.keep_due(now):
+                with contextlib.suppress(PenstockError):  # it says so itself
+                    session.keep()
+
+    def _retire(self) -> bool:
+        with self._lock:
+            for settler in list(self._settlers):
+                settler.attended = False
+                if settler.waiting:  # an ack came in between, and relied on us
+                    settler.attended = True
+                else:
+                    self._settlers.discard(settler)
+            if self._settlers or self._sessions:
+                return False
+            self._thread = None
+            return True

@@ -1,0 +1,286 @@
+"""The loops of the blocking shell: consuming, reading, watching."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from penstock.client.blocking_messages import Delivery, Message
+from penstock.client.connection import Connection
+from penstock.client.consume import ConsumeState
+from penstock.client.messages import TopicMessage
+from penstock.client.ops_table import WatchState
+from penstock.client.ops_topic import PartitionReader
+from penstock.client.ops_topic import Start as StartAt
+from penstock.client.protocol import Subscription
+from penstock.client.settle import settle
+from penstock.client.subscribe import TopicSubscription
+from penstock.errors import DeadlineError
+from penstock.wire.batch import Batch
+from penstock.wire.messages import Entry
+
+if TYPE_CHECKING:
+    from penstock.client.blocking import Queue, Table, Topic
+
+T = TypeVar("T")
+_FOLLOW_S = 5.0  # how long the node holds a fetch at the end of a partition
+
+
+class Loop(Generic[T]):
+    """An iterator that is also a context manager; leaving the loop, or `close`, ends it in order.
+
+    The generator must not refer to this object: a loop left by `break` is then closed at once,
+    because nothing holds the generator any more.
+    """
+
+    def __init__(self, generator: Generator[T, None, None]) -> None:
+        self._generator = generator
+
+    def __iter__(self) -> Iterator[T]:
+        return self._generator
+
+    def __next__(self) -> T:
+        return next(self._generator)
+
+    def close(self) -> None:
+        """Ends the loop; what that means stands where the loop was started."""
+        self._generator.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _arrives(
+    connection: Connection, subscription: Subscription, idle_timeout: float | None
+) -> bool:
+    """Waits for a subscription; False when it was idle for too long.
+
+    An outage is not idleness: it ends with DeadlineError after the connection's own time-out.
+    """
+    patience_ends = time.monotonic() + connection.timeout_s
+    while True:
+        seconds = connection.timeout_s if idle_timeout is None else idle_timeout
+        try:
+            if connection.wait(subscription, time.monotonic() + seconds):
+                break
+        except DeadlineError:
+            if time.monotonic() >= patience_ends:
+                raise
+            continue
+        if idle_timeout is not None:
+            return False
+        patience_ends = time.monotonic() + connection.timeout_s
+    if not subscription.inbox and subscription.error is not None:
+        raise subscription.error
+    return True
+
+
+class Consumer(Loop[Message]):
+    """Messages of a queue as they come; see `Queue.consume`."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        idle_timeout: float | None,
+        prefetch: int,
+        lease: float | None,
+        max_messages: int | None,
+    ) -> None:
+        state = ConsumeState(queue._settler, Message, prefetch, lease, max_messages)
+        super().__init__(_messages(queue._connection, state, idle_timeout))
+
+
+class BatchConsumer(Loop[Delivery]):
+    """Deliveries of a queue as they come; see `Queue.consume_batches`."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        idle_timeout: float | None,
+        prefetch: int,
+        lease: float | None,
+        max_messages: int | None,
+    ) -> None:
+        state = ConsumeState(queue._settler, Message, prefetch, lease, max_messages)
+        super().__init__(_deliveries(queue._connection, state, idle_timeout))
+
+
+def _messages(
+    connection: Connection, state: ConsumeState[Message], idle_timeout: float | None
+) -> Generator[Message, None, None]:
+    connection.finish(connection.subscribe(state.subscription))
+    try:
+        while _next_delivery(connection, state, idle_timeout):
+            state.open()
+            while (messages := state.messages()) is not None:
+                if credit := state.credit():
+                    connection.credit(state.subscription, credit)
+                yield from messages
+    finally:
+        _leave(connection, state)
+
+
+def _deliveries(
+    connection: Connection, state: ConsumeState[Message], idle_timeout: float | None
+) -> Generator[Delivery, None, None]:
+    connection.finish(connection.subscribe(state.subscription))
+    try:
+        while _next_delivery(connection, state, idle_timeout):
+            granted = state.take()
+            if credit := state.credit():
+                connection.credit(state.subscription, credit)
+            yield Delivery(granted)
+    finally:
+        _leave(connection, state)
+
+
+def _next_delivery(
+    connection: Connection, state: ConsumeState[Message], idle_timeout: float | None
+) -> bool:
+    if state.finished:
+        return False
+    if not state.subscription.inbox:
+        state.settler.flush()  # before waiting: nobody knows for how long
+    return _arrives(connection, state.subscription, idle_timeout)
+
+
+def _leave(connection: Connection, state: ConsumeState[Message]) -> None:
+    try:
+        connection.cancel(state.subscription.id)
+        # Its answer comes after every delivery that crossed the cancellation.
+        connection.run(settle(state.settler, state.unhanded(), fence=True))
+        if crossed := state.unhanded():
+            connection.run(settle(state.settler, crossed))
+    finally:
+        connection.unsubscribe(state.subscription)
+
+
+class PartitionBatches(Loop[Batch]):
+    """Batches of a partition; see `Topic.read`."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        partition: int,
+        offset: StartAt,
+        follow: bool,
+        idle_timeout: float | None,
+        max_bytes: int,
+    ) -> None:
+        reader = PartitionReader(topic, partition, offset, max_bytes)
+        super().__init__(_partition_batches(topic._connection, reader, follow, idle_timeout))
+
+
+def _partition_batches(
+    connection: Connection, reader: PartitionReader, follow: bool, idle_timeout: float | None
+) -> Generator[Batch, None, None]:
+    idle_since = time.monotonic()
+    while True:
+        wait_s = 0.0
+        if follow and reader.at_end:
+            wait_s = _FOLLOW_S
+            if idle_timeout is not None:
+                wait_s = min(wait_s, idle_since + idle_timeout - time.monotonic())
+                if wait_s <= 0:
+                    return
+        batches = connection.run(reader.read(wait_s))
+        yield from batches
+        if batches:
+            idle_since = time.monotonic()
+        elif reader.at_end and not follow:
+            return
+
+
+class TopicConsumer(Loop[T]):
+    """Messages or batches of several partitions; see `Topic.subscribe`."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        state: TopicSubscription,
+        generator: Generator[T, None, None],
+    ) -> None:
+        self._connection = topic._connection
+        self._state = state
+        super().__init__(generator)
+
+    def commit(self) -> None:
+        """Commits what was handed out, the current message included; durable when it returns."""
+        self._connection.run(self._state.commit())
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """What `commit` would commit: the next offset of each partition with something new."""
+        return self._state.positions()
+
+
+def topic_messages(
+    connection: Connection, state: TopicSubscription, idle_timeout: float | None
+) -> Generator[TopicMessage, None, None]:
+    """Message by message."""
+    for _ in _topic_arrivals(connection, state, idle_timeout):
+        yield from state.messages()
+
+
+def topic_batches(
+    connection: Connection, state: TopicSubscription, idle_timeout: float | None
+) -> Generator[tuple[int, Batch], None, None]:
+    """Batch by batch, with the partition of each."""
+    for _ in _topic_arrivals(connection, state, idle_timeout):
+        yield state.take()
+
+
+def _topic_arrivals(
+    connection: Connection, state: TopicSubscription, idle_timeout: float | None
+) -> Generator[None, None, None]:
+    connection.run(state.locate())
+    idle_since = time.monotonic()
+    try:
+        while True:
+            seconds = connection.timeout_s
+            if idle_timeout is not None:
+                seconds = idle_since + idle_timeout - time.monotonic()
+            connection.run(state.fetch(max(seconds, 0.0)))
+            if state.arrived:
+                while state.arrived:
+                    yield
+                idle_since = time.monotonic()
+            elif idle_timeout is not None and time.monotonic() >= idle_since + idle_timeout:
+                return
+    finally:
+        for pending in state.abandoned():
+            connection.abandon(pending)
+
+
+class Watcher(Loop[Entry]):
+    """Changes to a table; see `Table.watch`."""
+
+    def __init__(self, table: Table, prefix: bytes | str) -> None:
+        connection = table._connection
+        state = WatchState(table, prefix)
+        connection.finish(connection.subscribe(state.subscription))
+        connection.run(state.baseline())
+        self._subscription = state.subscription
+        self._connection = connection
+        super().__init__(_changes(connection, state))
+
+    def close(self) -> None:
+        """Stops watching."""
+        super().close()
+        self._connection.cancel(self._subscription.id)
+        self._connection.unsubscribe(self._subscription)
+
+
+def _changes(connection: Connection, state: WatchState) -> Generator[Entry, None, None]:
+    while _arrives(connection, state.subscription, None):
+        yield from connection.run(state.changes(state.subscription.inbox.popleft()))

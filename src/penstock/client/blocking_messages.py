@@ -1,0 +1,79 @@
+"""Messages and deliveries of the blocking shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+
+from penstock.client.delivery import LeasedBatch
+from penstock.client.inputs import lease_ms, milliseconds
+from penstock.client.messages import LeasedMessage
+from penstock.client.settle import FLUSH_AT, settle
+from penstock.wire.frames import Settle
+
+
+class Message(LeasedMessage):
+    """A leased message. Ack it when it is dealt with; else it is delivered again."""
+
+    __slots__ = ()
+
+    def ack(self, wait: bool = False) -> None:
+        """Done with it. Buffered, and sent with others within 50 ms, unless `wait`.
+
+        With `wait` it is committed when this returns; LeaseLostError if the lease was lost.
+        Without, refusals are counted in the queue's `refused`.
+        """
+        if wait:
+            self._settle(Settle.ACK)
+            return
+        granted = self._granted
+        acks = granted.acks
+        acks.append(self)
+        if len(acks) >= FLUSH_AT or not granted.settler.attended:
+            granted.settler.due()
+
+    def nack(self, delay: float = 0.0) -> None:
+        """Gives it back, to be delivered again after `delay` seconds. Sent at once."""
+        granted = self._granted
+        arg = milliseconds("delay", delay)
+        granted.settler.keep([granted.item(Settle.NACK, self.position, 1, arg)])
+        granted.settler.flush()
+
+    def extend(self, seconds: float) -> None:
+        """Makes the lease end that long from now; LeaseLostError if it was lost."""
+        self._settle(Settle.EXTEND, lease_ms(seconds))
+
+    def dead(self) -> None:
+        """Gives up on it: it goes to the dead letters. Sent at once."""
+        granted = self._granted
+        granted.settler.keep([granted.item(Settle.DEAD, self.position, 1)])
+        granted.settler.flush()
+
+    def _settle(self, op: Settle, arg: int = 0) -> None:
+        granted = self._granted
+        granted.settler.run(settle(granted.settler, [granted.item(op, self.position, 1, arg)]))
+
+
+class Delivery(LeasedBatch):
+    """Messages that were popped together, column by column."""
+
+    def __iter__(self) -> Iterator[Message]:
+        for each in self._granted:
+            yield from map(Message, each.values, each.positions, repeat(each))
+
+    def ack(self, wait: bool = False) -> None:
+        """Done with all of them; as `Message.ack`."""
+        if wait:
+            self._settler.run(settle(self._settler, self._items(Settle.ACK)))
+        else:
+            self._settler.add(self._items(Settle.ACK))
+
+    def nack(self, delay: float = 0.0) -> None:
+        """Gives all back, to be delivered again after `delay` seconds. Sent at once."""
+        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay)))
+        self._settler.flush()
+
+    def extend(self, seconds: float) -> None:
+        """Makes all leases end that long from now; LeaseLostError if one was lost."""
+        items = self._items(Settle.EXTEND, lease_ms(seconds))
+        self._settler.run(settle(self._settler, items))

@@ -1,0 +1,342 @@
+"""The blocking shell around the protocol core: one socket, any number of threads.
+
+Whoever waits for an answer reads for all: the thread that finds nobody reading takes the role, the
+others sleep until their answer is there or the role is free. There is no thread in the background.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from penstock.client.protocol import Pending, Protocol, Request, Resend, Subscription
+from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
+from penstock.client.transport import Transport
+from penstock.client.welcome import check_same, hello_frame, read_welcome
+from penstock.errors import (
+    ClosedError,
+    DeadlineError,
+    PenstockError,
+    ProtocolError,
+    UnavailableError,
+)
+from penstock.wire.buffers import Buffer
+from penstock.wire.frames import CREDIT, Verb, frame
+from penstock.wire.messages import Hello, Welcome
+
+CONNECT_S = 5.0  # for one attempt
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 2.0
+
+T = TypeVar("T")
+Dial = Callable[[float], Transport]
+
+
+class Waitable(typing.Protocol):
+    """Something that is there at some time."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it is there."""
+
+
+class Connection:
+    """A connection that comes back: what was in flight when it was lost is sent again.
+
+    Every call ends within its deadline, with DeadlineError if no answer came. Thread safe.
+    """
+
+    def __init__(self, dial: Dial, hello: Hello, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._dial = dial
+        self._hello = hello
+        self._protocol = Protocol()
+        self._transport: Transport | None = None
+        self._sending = threading.Lock()  # order of sequences is order of sending
+        self._reading = threading.Lock()  # held by whoever reads
+        self._changed = threading.Condition(threading.Lock())
+        self._followers = 0
+        self._strikes = 0  # attempts to connect since the last answer
+        self._closing = threading.Event()
+        self._error: PenstockError | None = None  # final: nothing works any more
+        self._welcome: Welcome | None = None
+
+    def open(self) -> Welcome:
+        """Connects, within the deadline; what the node said of itself."""
+        with self._reading:
+            self._restore(time.monotonic() + self.timeout_s)
+        assert self._welcome is not None
+        return self._welcome
+
+    def run(self, steps: Steps[T]) -> T:
+        """Performs the steps of an operation; its result."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    outcome = self._perform(step)
+                except BaseException as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(outcome)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _perform(self, step: Step) -> Any:
+        if isinstance(step, Request):
+            return self.finish(self.start(step))
+        if isinstance(step, Start):
+            return self.start(step.request)
+        if isinstance(step, Finish):
+            return self.finish(step.pending)
+        return self._finish_any(step)
+
+    def start(self, request: Request) -> Pending:
+        """Sends a request. Waits only while too many are in flight.
+
+        Without a connection it is kept, and sent when `finish` or another call has made one.
+        """
+        while self._protocol.full:
+            self._make_room()
+        with self._sending:
+            self._check_open()
+            pending = self._protocol.start(request, reserved=True)
+            self._send(pending)
+        return pending
+
+    def subscribe(self, subscription: Subscription) -> Pending:
+        """Starts a standing request."""
+        with self._sending:
+            self._check_open()
+            pending = self._protocol.subscribe(subscription)
+            self._send(pending)
+        return pending
+
+    def credit(self, subscription: Subscription, messages: int) -> None:
+        """Lets the node deliver so many more."""
+        with self._sending:
+            subscription.given += messages
+            self._send_parts([frame(Verb.CREDIT, subscription.id, 0, CREDIT.pack(messages))])
+
+    def cancel(self, request_id: int) -> None:
+        """Tells the node that nobody waits for a request or subscription any more."""
+        with self._sending:
+            self._send_parts([self._protocol.cancel_frame(request_id)])
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Drops what still arrives for a subscription that was cancelled."""
+        self._protocol.unsubscribe(subscription)
+
+    def finish(self, pending: Pending) -> bytearray:
+        """Waits for an answer; raises the error if it is one.
+
+        DeadlineError: no answer in time. A push stays in flight and is still sent again after a
+        reconnect; a pop is cancelled.
+        """
+        if not pending.done:
+            try:
+                seconds = self.timeout_s + pending.request.patience_s
+                if not self.wait(pending, time.monotonic() + seconds):
+                    raise DeadlineError(f"no answer within {seconds:g} s")
+            except BaseException:
+                self.abandon(pending)
+                raise
+        return pending.result()
+
+    def wait(self, waitable: Waitable, deadline: float) -> bool:
+        """Reads, or lets another thread read, until something is there; False at the deadline."""
+        while not waitable.done:
+            if self._reading.acquire(blocking=False):
+                try:
+                    if not waitable.done and not self._read(deadline):
+                        return waitable.done
+                finally:
+                    self._reading.release()
+                    if self._followers:
+                        self._wake_followers()
+            elif not self._follow(waitable, deadline):
+                return waitable.done
+        return True
+
+    def abandon(self, pending: Pending) -> None:
+        """Nobody waits for a pop or fetch any more: the node is told. Others stay in flight."""
+        if pending.done or pending.request.resend is not Resend.ANEW:
+            return
+        with self._sending:
+            self._protocol.forget(pending)
+            self._send_parts([self._protocol.cancel_frame(pending.id)])
+
+    def close(self) -> None:
+        """Ends the connection; calls under way end with ClosedError."""
+        with self._sending:
+            self._end(ClosedError("the fabric is closed"))
+        self._closing.set()
+        self._wake_followers()
+
+    def poll(self) -> None:
+        """Takes in what has arrived, if nobody else reads; never waits."""
+        if self._protocol.in_flight and self._reading.acquire(blocking=False):
+            try:
+                transport = self._transport
+                if transport is not None:
+                    self._receive(transport, 0.0)
+            finally:
+                self._reading.release()
+                if self._followers:
+                    self._wake_followers()
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _make_room(self) -> None:
+        self._check_open()
+        oldest = self._protocol.oldest()
+        if not self.wait(oldest, time.monotonic() + self.timeout_s):
+            raise DeadlineError(f"no answer within {self.timeout_s:g} s, and too many wait for one")
+
+    def _finish_any(self, step: FinishAny) -> None:
+        self.wait(_AnyOf(step.pending), time.monotonic() + step.seconds)
+
+    def _send(self, pending: Pending) -> None:
+        if self._transport is not None:
+            pending.sent = True
+            self._send_parts(pending.parts)
+
+    def _send_parts(self, parts: Sequence[Buffer]) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        try:
+            transport.send(parts)
+        except UnavailableError:
+            self._drop(transport)
+        except BaseException:  # half a frame may be out: nothing more can follow it
+            self._drop(transport)
+            raise
+
+    def _drop(self, transport: Transport) -> None:
+        if self._transport is transport:
+            self._transport = None
+        transport.close()
+
+    def _read(self, deadline: float) -> bool:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        self._check_open()
+        transport = self._transport
+        if transport is None:
+            self._restore(deadline)
+        else:
+            self._receive(transport, remaining)
+        return True
+
+    def _receive(self, transport: Transport, timeout: float) -> None:
+        try:
+            frames = transport.receive(timeout)
+            if frames:
+                self._protocol.receive(frames)
+                self._strikes = 0
+        except UnavailableError:
+            self._drop(transport)
+        except ProtocolError as error:
+            self._drop(transport)
+            with self._sending:
+                self._protocol.fail(error)
+        except BaseException:  # bytes may be lost between the socket and the splitter
+            self._drop(transport)
+            raise
+
+    def _follow(self, waitable: Waitable, deadline: float) -> bool:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        with self._changed:
+            self._followers += 1
+            try:
+                # The role may have become free since: then nobody would wake us.
+                if not waitable.done and self._reading.locked():
+                    self._changed.wait(remaining)
+            finally:
+                self._followers -= 1
+        return True
+
+    def _wake_followers(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _restore(self, deadline: float) -> None:
+        """Connects and sends again what is in flight; only by whoever reads."""
+        lost: UnavailableError | None = None
+        while True:
+            if self._strikes:
+                self._pause(deadline, lost)
+            self._strikes += 1
+            try:
+                transport, welcome = self._connect(deadline)
+                break
+            except UnavailableError as error:
+                lost = error
+        with self._sending:
+            self._install(transport, welcome)
+
+    def _pause(self, deadline: float, lost: UnavailableError | None) -> None:
+        longest = min(FIRST_PAUSE_S * 2 ** (self._strikes - 1), LONGEST_PAUSE_S)
+        seconds = longest * random.uniform(0.5, 1.0)
+        if time.monotonic() + seconds >= deadline:
+            text = "the node takes no requests" if lost is None else lost.message
+            raise DeadlineError(f"no connection: {text}") from lost
+        self._closing.wait(seconds)
+        self._check_open()
+
+    def _connect(self, deadline: float) -> tuple[Transport, Welcome]:
+        seconds = max(min(deadline - time.monotonic(), CONNECT_S), 0.001)
+        transport = self._dial(seconds)
+        try:
+            transport.send([hello_frame(self._hello)])
+            until = time.monotonic() + seconds
+            while not (frames := transport.receive(max(until - time.monotonic(), 0.001))):
+                if time.monotonic() >= until:
+                    raise UnavailableError("the node did not answer the greeting")
+            return transport, read_welcome(frames)
+        except BaseException:
+            transport.close()
+            raise
+
+    def _install(self, transport: Transport, welcome: Welcome) -> None:
+        try:
+            self._check_open()
+            check_same(self._welcome, welcome)
+        except PenstockError as error:
+            transport.close()
+            self._end(error)
+            raise
+        self._welcome = welcome
+        self._protocol.welcome(welcome)
+        self._transport = transport
+        for pending in self._protocol.resend():
+            self._send(pending)
+
+    def _end(self, error: PenstockError) -> None:
+        if self._error is None:
+            self._error = error
+        if self._transport is not None:
+            self._drop(self._transport)
+        self._protocol.fail(self._error)
+
+
+class _AnyOf:
+    """Done when one of several requests is."""
+
+    def __init__(self, pendings: list[Pending]) -> None:
+        self._pendings = pendings
+
+    @property
+    def done(self) -> bool:
+        return any(pending.done for pending in self._pendings)

@@ -1,0 +1,135 @@
+"""Standing consumption of a queue: credit, what was handed out, and what goes back at the end.
+
+Shared by both shells, which only wait for frames and write the loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Generic, TypeVar
+
+from penstock.client.delivery import Granted, read_grants
+from penstock.client.inputs import lease_ms
+from penstock.client.messages import LeasedMessage
+from penstock.client.protocol import Request, Resend, Subscription
+from penstock.client.settle import Settler, ack_items
+from penstock.errors import InvalidError
+from penstock.wire.buffers import Buffer
+from penstock.wire.frames import POP, PopMode, Settle, SettleItem, Verb
+
+_DELIVER_BYTES = 1 << 20  # of one frame
+_MAX_PREFETCH = 1 << 20
+
+M = TypeVar("M", bound=LeasedMessage)
+
+
+class _SubscribeRequest(Request):
+    """Asks for deliveries; after a reconnect, for as many as were still to come."""
+
+    __slots__ = ("_lease_ms", "_stream", "_subscription")
+
+    def __init__(self, subscription: Subscription, stream: int, lease: int) -> None:
+        super().__init__(Verb.SUBSCRIBE, [], Resend.ANEW)
+        self._subscription = subscription
+        self._stream = stream
+        self._lease_ms = lease
+
+    def parts(self) -> list[Buffer]:
+        """With the credit as it is now."""
+        credit = max(self._subscription.given - self._subscription.delivered, 0)
+        body = POP.pack(self._stream, credit, _DELIVER_BYTES, 0, self._lease_ms, PopMode.LEASE)
+        return [body]
+
+
+class QueueSubscription(Subscription):
+    """Deliveries of a queue."""
+
+    __slots__ = ("_settler",)
+
+    def __init__(self, settler: Settler, credit: int, lease: int) -> None:
+        super().__init__(_SubscribeRequest(self, settler.stream, lease))
+        self.given = credit
+        self._settler = settler
+
+    def arrived_late(self, frame_: bytearray) -> None:
+        """Nobody will ever see these messages: they are free again with the next flush."""
+        for granted in read_grants(frame_, self._settler):
+            self._settler.keep(granted.items(Settle.NACK))
+
+
+class ConsumeState(Generic[M]):
+    """One consume loop. `take` gives the next delivery, `unhanded` what nobody has seen."""
+
+    def __init__(
+        self,
+        settler: Settler,
+        make: Callable[[bytes, int, Granted], M],
+        prefetch: int,
+        lease: float | None,
+        max_messages: int | None,
+    ) -> None:
+        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
+            raise InvalidError(f"prefetch must be 1 or more, not {prefetch!r}")
+        if max_messages is not None and max_messages < 1:
+            raise InvalidError(f"max_messages must be 1 or more, not {max_messages!r}")
+        credit = min(prefetch, _MAX_PREFETCH, max_messages or _MAX_PREFETCH)
+        self.settler = settler
+        self.subscription = QueueSubscription(settler, credit, lease_ms(lease))
+        self._make = make
+        self._half = max(credit // 2, 1)
+        self._most = max_messages
+        self._handed = 0  # since the start
+        self._owed = 0  # handed out, and not yet given back as credit
+        self._unseen: deque[Granted] = deque()
+        self._current: Iterator[M] = iter(())
+
+    @property
+    def finished(self) -> bool:
+        """Whether as many messages as were wanted have been handed out."""
+        return self._most is not None and self._handed >= self._most
+
+    def take(self) -> list[Granted]:
+        """The next delivery, now counted as handed out; only when the subscription has one."""
+        granted = read_grants(self.subscription.inbox.popleft(), self.settler)
+        for each in granted:
+            self._count(each)
+        return granted
+
+    def open(self) -> None:
+        """The next delivery, to be handed out message by message; as `take`."""
+        self._unseen.extend(read_grants(self.subscription.inbox.popleft(), self.settler))
+
+    def messages(self) -> Iterator[M] | None:
+        """The messages of the next grant that was opened; None when another must be opened."""
+        if not self._unseen:
+            return None
+        granted = self._unseen.popleft()
+        self._count(granted)
+        self._current = map(self._make, granted.values, granted.positions, repeat(granted))
+        return self._current
+
+    def _count(self, granted: Granted) -> None:
+        self._handed += len(granted.positions)
+        self._owed += len(granted.positions)
+
+    def credit(self) -> int:
+        """How many more messages the node may send now; 0 if it is not time to tell it."""
+        if self._owed < self._half:
+            return 0
+        credit, self._owed = self._owed, 0
+        if self._most is not None:
+            credit = min(credit, self._most - self.subscription.given)
+        return credit
+
+    def unhanded(self) -> list[SettleItem]:
+        """Gives back what has arrived and nobody has seen: delivered again at once."""
+        nack = int(Settle.NACK)
+        left = [item._replace(op=nack) for item in ack_items(list(self._current))]
+        inbox = self.subscription.inbox
+        while inbox:
+            self._unseen.extend(read_grants(inbox.popleft(), self.settler))
+        while self._unseen:
+            left += self._unseen.popleft().items(nack)
+        return left

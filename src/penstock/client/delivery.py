@@ -1,0 +1,150 @@
+"""Reading what a pop or a subscription delivers: grants, each with its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from penstock.client.settle import Settler
+from penstock.errors import ProtocolError
+from penstock.wire.batch import Batch, Columns
+from penstock.wire.columns import Longs
+from penstock.wire.frames import COUNT, FRAME_BYTES, GRANT, GrantHead, SettleItem
+
+_DELTAS = int(Columns.DELTAS)
+_HEADS_AT = FRAME_BYTES + COUNT.size
+
+T = TypeVar("T")
+
+
+class Granted:
+    """One grant and its batch: rows that one lease covers."""
+
+    __slots__ = (
+        "_first_row", "acks", "batch", "deliveries", "grant", "positions", "settler", "shard",
+    )  # fmt: skip
+
+    def __init__(self, head: GrantHead, batch: Batch, settler: Settler) -> None:
+        self.grant, first, count, self.shard, self.deliveries, _ = head
+        self.batch = batch
+        self.settler = settler
+        self.acks = settler.acks
+        self.positions: range | list[int]
+        header = batch.header
+        if header.columns & _DELTAS:
+            self._first_row, self.positions = _rows_between(batch, first, first + count)
+        else:
+            self._first_row = first - header.base
+            self.positions = range(first, first + count)
+            if self._first_row < 0 or self._first_row + count > header.count:
+                raise ProtocolError("a grant covers positions that its batch does not have")
+
+    def row(self, position: int) -> int:
+        """The row of the batch that has this position."""
+        return self._first_row + self.positions.index(position)
+
+    @property
+    def rows(self) -> slice:
+        """Which rows of the batch are granted."""
+        return slice(self._first_row, self._first_row + len(self.positions))
+
+    @property
+    def values(self) -> Sequence[bytes]:
+        """The values of the granted rows."""
+        column = self.batch.values
+        return column if len(self.positions) == len(column) else column[self.rows]
+
+    def item(self, op: int, position: int, count: int, arg: int = 0) -> SettleItem:
+        """A settlement of positions under this grant."""
+        return SettleItem(op, self.shard, count, self.grant, position, arg)
+
+    def items(self, op: int, arg: int = 0) -> list[SettleItem]:
+        """A settlement of all granted rows; one item unless positions are missing between them."""
+        positions = self.positions
+        if isinstance(positions, range):
+            return [self.item(op, positions[0], len(positions), arg)]
+        ends = np.flatnonzero(np.diff(positions) != 1).tolist()
+        starts = [0, *(end + 1 for end in ends)]
+        stops = [*(end + 1 for end in ends), len(positions)]
+        return [
+            self.item(op, positions[start], stop - start, arg)
+            for start, stop in zip(starts, stops, strict=True)
+        ]
+
+
+def _rows_between(batch: Batch, start: int, end: int) -> tuple[int, list[int]]:
+    first, last = np.searchsorted(batch.offsets, [start, end]).tolist()
+    if first == last:
+        raise ProtocolError("a grant covers no row of its batch")
+    return first, batch.offsets[first:last].tolist()
+
+
+def read_grants(answer: bytearray, settler: Settler) -> list[Granted]:
+    """The grants in the answer to a pop or in a delivery; they are views on the frame.
+
+    ProtocolError if the frame is not what it says; DamagedError if a batch fails its checksum.
+    """
+    if len(answer) < _HEADS_AT:
+        raise ProtocolError("a delivery without its counts")
+    count, _ = COUNT.unpack_from(answer, FRAME_BYTES)
+    at = _HEADS_AT + count * GRANT.size
+    view = memoryview(answer)
+    if at > len(answer):
+        raise ProtocolError("a delivery is shorter than its grants")
+    granted: list[Granted] = []
+    for head in map(GrantHead._make, GRANT.iter_unpack(view[_HEADS_AT:at])):
+        if not head.count:
+            raise ProtocolError("a grant of no message")
+        granted.append(Granted(head, Batch.parse(view[at : at + head.length]), settler))
+        at += head.length
+    if at != len(answer):
+        raise ProtocolError("a delivery is longer than its batches")
+    return granted
+
+
+class LeasedBatch:
+    """Messages that were popped together, column by column. Base of both shells' Delivery."""
+
+    def __init__(self, granted: list[Granted]) -> None:
+        self._granted = granted
+        self._settler = granted[0].settler
+
+    def __len__(self) -> int:
+        return sum(len(each.positions) for each in self._granted)
+
+    @property
+    def values(self) -> list[bytes]:
+        """The values, in order."""
+        return _concatenated(each.values for each in self._granted)
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """The keys, None where there is none."""
+        return _concatenated(each.batch.keys[each.rows] for each in self._granted)
+
+    @property
+    def headers(self) -> list[dict[str, bytes]]:
+        """The headers of each message."""
+        return _concatenated(each.batch.headers[each.rows] for each in self._granted)
+
+    @property
+    def timestamps(self) -> Longs:
+        """Microseconds since 1970, UTC."""
+        return np.concatenate([each.batch.timestamps[each.rows] for each in self._granted])
+
+    @property
+    def deliveries(self) -> list[int]:
+        """How often each has been delivered, this time included."""
+        return _concatenated([each.deliveries] * len(each.positions) for each in self._granted)
+
+    def _items(self, op: int, arg: int = 0) -> list[SettleItem]:
+        return _concatenated(each.items(op, arg) for each in self._granted)
+
+
+def _concatenated(columns: Iterable[Sequence[T]]) -> list[T]:
+    whole: list[T] = []
+    for column in columns:
+        whole += column
+    return whole

@@ -1,0 +1,84 @@
+"""Operations of the fabric itself, written once for both shells (see `steps`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.client.inputs import check_name, milliseconds, stream_options
+from penstock.client.state import FabricState
+from penstock.client.steps import Steps, ask, decoder
+from penstock.wire.messages import (
+    Delete,
+    Open,
+    SessionClose,
+    SessionKeep,
+    SessionOpen,
+    Stats,
+    StreamInfo,
+    Streams,
+)
+
+_read_info = decoder(StreamInfo)
+_read_infos = decoder(list[StreamInfo])
+_read_bool = decoder(bool)
+_read_int = decoder(int)
+_read_figures = decoder(dict[str, Any])
+
+
+def open_stream(
+    fabric: FabricState, kind: str, name: str, options: Mapping[str, Any]
+) -> Steps[StreamInfo]:
+    """Finds a queue, topic or table, or creates it. ExistsError if it has other settings."""
+    settings = stream_options(kind, options)
+    return ask(Open(kind, check_name(name), fabric.namespace, settings), _read_info)
+
+
+def queues(fabric: FabricState) -> Steps[list[StreamInfo]]:
+    """All queues of the namespace."""
+    return ask(Streams("queue", fabric.namespace), _read_infos)
+
+
+def topics(fabric: FabricState) -> Steps[list[StreamInfo]]:
+    """All topics of the namespace."""
+    return ask(Streams("topic", fabric.namespace), _read_infos)
+
+
+def tables(fabric: FabricState) -> Steps[list[StreamInfo]]:
+    """All tables of the namespace."""
+    return ask(Streams("table", fabric.namespace), _read_infos)
+
+
+def delete_queue(fabric: FabricState, name: str) -> Steps[bool]:
+    """Deletes a queue and all its messages; whether it was there."""
+    return ask(Delete("queue", check_name(name), fabric.namespace), _read_bool)
+
+
+def delete_topic(fabric: FabricState, name: str) -> Steps[bool]:
+    """Deletes a topic and all its messages; whether it was there."""
+    return ask(Delete("topic", check_name(name), fabric.namespace), _read_bool)
+
+
+def delete_table(fabric: FabricState, name: str) -> Steps[bool]:
+    """Deletes a table and all its entries; whether it was there."""
+    return ask(Delete("table", check_name(name), fabric.namespace), _read_bool)
+
+
+def stats(fabric: FabricState) -> Steps[dict[str, Any]]:
+    """Figures of the node."""
+    return ask(Stats(), _read_figures)
+
+
+def open_session(ttl: float) -> Steps[int]:
+    """A session that ends when it was not kept alive for `ttl` seconds; its id."""
+    return ask(SessionOpen(max(milliseconds("ttl", ttl), 1)), _read_int)
+
+
+def keep_session(session: int) -> Steps[bool]:
+    """Keeps a session alive; False if it has ended."""
+    return ask(SessionKeep(session), _read_bool)
+
+
+def close_session(session: int) -> Steps[bool]:
+    """Ends a session now; whether it was still there."""
+    return ask(SessionClose(session), _read_bool)

@@ -1,0 +1,127 @@
+"""Producers: identity, sequences per shard, and the walk over the shards."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import xxhash
+
+from penstock.errors import (
+    ForgottenError,
+    InvalidError,
+    PenstockError,
+    ProtocolError,
+    UnavailableError,
+)
+
+_SINGLES = 8  # single pushes that stay on a shard before the walk goes on
+
+
+def shard_of(name: bytes, shards: int) -> int:
+    """The shard of an id, of an ordered queue's name or key, and of a table's key."""
+    return xxhash.xxh3_64_intdigest(name) % shards
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition whose range of hashes has this key's."""
+    return ((xxhash.xxh3_64_intdigest(key) >> 32) * partitions) >> 32
+
+
+class Walk:
+    """Goes through a random permutation again and again: even by construction."""
+
+    __slots__ = ("_at", "_order", "_singles")
+
+    def __init__(self, places: int, chance: random.Random) -> None:
+        self._order = list(range(places))
+        chance.shuffle(self._order)
+        self._at = -1
+        self._singles = 0
+
+    def batch(self) -> int:
+        """Where the next batch goes."""
+        self._singles = 0
+        self._at = (self._at + 1) % len(self._order)
+        return self._order[self._at]
+
+    def single(self) -> int:
+        """Where the next single message goes; a few in a row go to the same place."""
+        if self._singles == 0:
+            self._at = (self._at + 1) % len(self._order)
+            self._singles = _SINGLES
+        self._singles -= 1
+        return self._order[self._at]
+
+
+class Lane:
+    """One producer's sequence on one shard. All but `refused` only by whoever is sending."""
+
+    __slots__ = ("_hole", "_refused", "instance", "next", "producer", "stored")
+
+    def __init__(self, producer: int, instance: int = 0, first: int = 0) -> None:
+        self.producer = producer
+        self.instance = instance
+        self.next = first
+        self.stored = first  # messages that the node has answered for
+        self._hole: int | None = None  # the lowest number that was refused
+        # Filled by whoever reads answers, emptied by whoever sends: no lock is shared.
+        self._refused: deque[tuple[int, int]] = deque()
+
+    def refused(self, sequence: int, count: int, error: PenstockError) -> bool:
+        """A push with these numbers failed; whether only because an earlier one did.
+
+        A node takes no number before it has all those below it, so a refusal takes those behind it
+        along. They were not stored, and can be sent again under other numbers.
+        """
+        displaced = type(error) is InvalidError and self._hole is not None and self._hole < sequence
+        self._hole = sequence if self._hole is None else min(self._hole, sequence)
+        unused = not isinstance(error, UnavailableError | ForgottenError | ProtocolError)
+        self._refused.append((sequence, count if unused else 0))
+        return displaced
+
+    def mend(self) -> bool:
+        """Gives back the last numbers if they were refused; False if a hole is left below others,
+        or if nobody knows whether they were used.
+        """
+        if not self._refused:
+            return True
+        failed = sorted(self._refused.popleft() for _ in range(len(self._refused)))
+        for sequence, count in reversed(failed):
+            if not count or sequence + count != self.next:
+                return False
+            self.next = sequence
+        self._hole = None
+        return True
+
+
+def unsequenced(shard: int) -> Lane:
+    """For a push with an id of its own, which is what makes a resend of it harmless: producer 0."""
+    return Lane(0)
+
+
+class Producer:
+    """The identity under which a fabric pushes. Used only by whoever is sending."""
+
+    def __init__(self, identity: int, shards: int, seed: int) -> None:
+        self.shards = shards
+        self._chance = random.Random(seed)
+        self._identity = identity
+        self._lanes: dict[int, Lane] = {}
+
+    def lane(self, shard: int) -> Lane:
+        """The sequence on a shard; with a new identity if the one before has a hole."""
+        lane = self._lanes.get(shard)
+        if lane is None:
+            lane = self._lanes[shard] = Lane(self._identity)
+        elif not lane.mend():
+            lane = self._lanes[shard] = Lane(self._chance.getrandbits(63) | 1)
+        return lane
+
+    def own(self) -> Producer:
+        """A producer for one stream alone, whose order no failure elsewhere may disturb."""
+        return Producer(self._chance.getrandbits(63) | 1, self.shards, self._chance.getrandbits(64))
+
+    def walk_over(self, places: int) -> Walk:
+        """A new walk over so many shards or partitions."""
+        return Walk(places, self._chance)

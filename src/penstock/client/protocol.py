@@ -1,0 +1,324 @@
+"""The protocol core: requests in flight, their answers, and what to send again. No I/O, no clock.
+
+A shell calls `start` when a request's turn to be sent has come, sends the parts it gets, hands
+every frame that arrives to `receive`, and after a reconnect sends what `resend` returns. Requests
+with a producer's sequence take it inside `start`, so sequences are taken in the order of sending.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+
+from penstock.errors import (
+    LimitError,
+    PenstockError,
+    ProtocolError,
+    TooLargeError,
+    UnavailableError,
+)
+from penstock.wire.buffers import Buffer
+from penstock.wire.frames import (
+    COUNT,
+    FRAME,
+    FRAME_BYTES,
+    Flag,
+    Verb,
+    check_length,
+    frame,
+    frame_head,
+    read_error,
+)
+from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
+from penstock.wire.messages import Welcome
+
+_RESPONSE, _ERROR, _RESEND = int(Flag.RESPONSE), int(Flag.ERROR), int(Flag.RESEND)
+_DELIVER, _EVENT = int(Verb.DELIVER), int(Verb.EVENT)
+_RESERVED = 16  # places that only `start(..., reserved=True)` may use
+_REMEMBERED = 1024  # cancelled requests whose late answer is still recognised
+
+
+class Resend(IntEnum):
+    """What a lost connection means for a request that was sent and not answered."""
+
+    ANEW = 0  # nothing was changed by it: ask again
+    MARKED = 1  # the node recognises the repetition, or it does no harm
+    NEVER = 2  # it must not happen twice: the caller is told that the outcome is unknown
+
+
+class Request:
+    """Something to ask of the node. Subclasses compute their parts when they are sent."""
+
+    __slots__ = ("_parts", "patience_s", "resend", "verb")
+
+    def __init__(
+        self, verb: int, parts: list[Buffer], resend: Resend, patience_s: float = 0.0
+    ) -> None:
+        self.verb = verb
+        self.resend = resend
+        self.patience_s = patience_s  # how long the node itself may wait before it answers
+        self._parts = parts
+
+    def parts(self) -> list[Buffer]:
+        """The body, now that the request is sent. Called again only if `resend` is ANEW."""
+        return self._parts
+
+    def answered(self, answer: bytearray) -> None:
+        """The whole answer frame has come; called before anybody who waits sees it."""
+
+    def refused(self, error: PenstockError) -> None:
+        """The node answered with an error, or the request was given up."""
+
+    def answered_late(self, answer: bytearray) -> None:
+        """An answer crossed the request's cancellation."""
+
+
+class Pending:
+    """A request in flight. `done` turns True once; then `answer` or `error` is set."""
+
+    __slots__ = ("answer", "done", "error", "id", "parts", "request", "sent", "then")
+
+    def __init__(self, request_id: int, request: Request, parts: list[Buffer]) -> None:
+        self.id = request_id
+        self.request = request
+        self.parts = parts
+        self.sent = False  # set by the shell before the first byte leaves
+        self.done = False
+        self.answer: bytearray | None = None
+        self.error: PenstockError | None = None
+        self.then: Callable[[], None] | None = None  # called once, when done
+
+    def settle(self, answer: bytearray | None, error: PenstockError | None) -> None:
+        """Records the outcome and tells the request and whoever waits."""
+        self.parts = []
+        if error is not None:
+            self.request.refused(error)
+            self.error = error
+        elif answer is not None:
+            self.request.answered(answer)
+            self.answer = answer
+        self.done = True
+        if self.then is not None:
+            self.then()
+
+    def result(self) -> bytearray:
+        """The answer frame; raises what the node refused it with."""
+        if self.error is not None:
+            raise self.error
+        assert self.answer is not None
+        return self.answer
+
+
+class Subscription:
+    """A standing request: frames arrive under its id until it is cancelled."""
+
+    __slots__ = ("delivered", "error", "given", "id", "inbox", "request", "then")
+
+    def __init__(self, request: Request) -> None:
+        self.id = 0
+        self.request = request
+        self.inbox: deque[bytearray] = deque()
+        self.error: PenstockError | None = None
+        self.then: Callable[[], None] | None = None  # called whenever something arrives
+        # Two counters, each written by one side only: outstanding credit is their difference.
+        self.given = 0
+        self.delivered = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether there is something to take: a frame, or an error."""
+        return bool(self.inbox) or self.error is not None
+
+    def arrived(self, frame_: bytearray) -> None:
+        """A frame under this subscription's id."""
+        if frame_[4] == _DELIVER:
+            if len(frame_) < FRAME_BYTES + COUNT.size:
+                raise ProtocolError("a delivery without its counts")
+            self.delivered += COUNT.unpack_from(frame_, FRAME_BYTES)[1]
+        self.inbox.append(frame_)
+        if self.then is not None:
+            self.then()
+
+    def fail(self, error: PenstockError) -> None:
+        """Nothing more will arrive."""
+        self.error = error
+        if self.then is not None:
+            self.then()
+
+    def arrived_late(self, frame_: bytearray) -> None:
+        """A frame crossed the cancellation."""
+
+    def renewed(self) -> None:
+        """The connection was lost, and the node is asked anew; called before it is."""
+
+
+class Protocol:
+    """Requests in flight and subscriptions of one connection, across reconnects."""
+
+    def __init__(self) -> None:
+        self.in_flight: dict[int, Pending] = {}
+        self.limit = MAX_IN_FLIGHT
+        self.max_frame = MAX_FRAME_BYTES
+        self._subscriptions: dict[int, Subscription] = {}
+        self._cancelled: dict[int, Request | Subscription] = {}
+        self._next_id = 1
+
+    def welcome(self, welcome: Welcome) -> None:
+        """Takes over the node's limits."""
+        self.limit = max(min(welcome.max_in_flight, MAX_IN_FLIGHT), 2 * _RESERVED)
+        self.max_frame = min(welcome.max_frame, MAX_FRAME_BYTES)
+
+    @property
+    def full(self) -> bool:
+        """Whether an answer must come before another request may start."""
+        return len(self.in_flight) >= self.limit - _RESERVED
+
+    def oldest(self) -> Pending:
+        """The request that has waited longest for its answer; only when there is one."""
+        return next(iter(self.in_flight.values()))
+
+    def start(self, request: Request, *, reserved: bool = False) -> Pending:
+        """Registers a request; `parts` of the result is the whole frame, to be sent next.
+
+        LimitError when too many are in flight (`reserved`: the last places may be used). An error
+        of the request itself leaves everything as it was.
+        """
+        if len(self.in_flight) >= self.limit - (0 if reserved else _RESERVED):
+            raise LimitError(f"{len(self.in_flight)} requests wait for their answers")
+        request_id = self._next_id
+        parts = _framed(request, request_id)
+        if (size := sum(map(len, parts))) > self.max_frame:
+            error = TooLargeError(f"a request of {size:,} bytes; the node takes {self.max_frame:,}")
+            request.refused(error)
+            raise error
+        pending = Pending(request_id, request, parts)
+        self._next_id = request_id + 1
+        self.in_flight[request_id] = pending
+        return pending
+
+    def subscribe(self, subscription: Subscription) -> Pending:
+        """Like `start`; frames that arrive under the request's id go to the subscription."""
+        pending = self.start(subscription.request)
+        subscription.id = pending.id
+        self._subscriptions[pending.id] = subscription
+        return pending
+
+    def cancel_frame(self, request_id: int) -> bytes:
+        """What tells the node that nobody waits for a parked request or subscription any more."""
+        return frame(Verb.CANCEL, request_id)
+
+    def forget(self, pending: Pending) -> None:
+        """Nobody waits any more, and the node is told: an answer under way goes to the request."""
+        if self.in_flight.pop(pending.id, None) is not None:
+            self._remember(pending.id, pending.request)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """The same for a subscription: what still arrives goes to its `arrived_late`."""
+        self.in_flight.pop(subscription.id, None)
+        if self._subscriptions.pop(subscription.id, None) is not None:
+            self._remember(subscription.id, subscription)
+
+    def _remember(self, request_id: int, cancelled: Request | Subscription) -> None:
+        self._cancelled[request_id] = cancelled
+        while len(self._cancelled) > _REMEMBERED:
+            del self._cancelled[next(iter(self._cancelled))]
+
+    def receive(self, frames: list[bytearray]) -> None:
+        """Takes frames of the node.
+
+        ProtocolError if one makes no sense: the connection is beyond repair, `fail` must follow.
+        UnavailableError if the node is going: reconnect; what it refused is then sent again.
+        """
+        going: UnavailableError | None = None
+        for each in frames:
+            length, verb, flags, _, request_id = FRAME.unpack_from(each)
+            if check_length(length) != len(each):
+                raise ProtocolError(f"a frame of {len(each)} bytes says that it has {length}")
+            if flags & _RESPONSE:
+                going = self._answer(request_id, verb, flags, each) or going
+            elif verb in (_DELIVER, _EVENT):
+                self._arrived(request_id, each)
+            else:
+                raise ProtocolError(f"the node sent verb {verb} as if it were a client")
+        if going is not None:
+            raise going
+
+    def _arrived(self, request_id: int, frame_: bytearray) -> None:
+        subscription = self._subscriptions.get(request_id)
+        if subscription is not None:
+            subscription.arrived(frame_)
+            return
+        cancelled = self._cancelled.get(request_id)
+        if not isinstance(cancelled, Subscription):
+            raise ProtocolError(f"a delivery for request {request_id}, which is no subscription")
+        cancelled.arrived_late(frame_)
+
+    def _answer(
+        self, request_id: int, verb: int, flags: int, answer: bytearray
+    ) -> UnavailableError | None:
+        pending = self.in_flight.get(request_id)
+        if pending is None:
+            late = self._cancelled.get(request_id)
+            if late is None:
+                raise ProtocolError(f"an answer to request {request_id}, which was not asked")
+            if isinstance(late, Request) and not flags & _ERROR:
+                late.answered_late(answer)
+            return None
+        if verb != pending.request.verb:
+            raise ProtocolError(f"an answer of verb {verb} to a request of {pending.request.verb}")
+        error = read_error(memoryview(answer)[FRAME_BYTES:]) if flags & _ERROR else None
+        if type(error) is UnavailableError and pending.request.resend is not Resend.NEVER:
+            return error
+        del self.in_flight[request_id]
+        pending.settle(answer, error)
+        if error is not None and request_id in self._subscriptions:
+            self._subscriptions.pop(request_id).fail(error)
+        return None
+
+    def resend(self) -> list[Pending]:
+        """After a reconnect: what must be sent now, oldest first; their `parts` are ready.
+
+        Requests that must not happen twice are refused instead.
+        """
+        self._cancelled.clear()
+        for pending in list(self.in_flight.values()):
+            self._prepare(pending)
+        for request_id, subscription in self._subscriptions.items():
+            subscription.renewed()
+            if request_id not in self.in_flight:
+                request = subscription.request
+                again = Pending(request_id, request, _framed(request, request_id))
+                self.in_flight[request_id] = again
+        return list(self.in_flight.values())
+
+    def _prepare(self, pending: Pending) -> None:
+        if not pending.sent:
+            return
+        if pending.request.resend is Resend.MARKED:
+            size = sum(map(len, pending.parts[1:]))
+            head = frame_head(pending.request.verb, pending.id, _RESEND, size)
+            pending.parts = [head, *pending.parts[1:]]
+        elif pending.request.resend is Resend.ANEW:
+            pending.parts = _framed(pending.request, pending.id)
+        else:
+            del self.in_flight[pending.id]
+            text = "the connection was lost before the answer came; it may or may not have happened"
+            pending.settle(None, UnavailableError(text, advice="Read the state, then decide."))
+
+    def fail(self, error: PenstockError) -> None:
+        """Ends everything in flight and every subscription with this error."""
+        waiting, self.in_flight = list(self.in_flight.values()), {}
+        listening, self._subscriptions = list(self._subscriptions.values()), {}
+        for pending in waiting:
+            pending.settle(None, error)
+        for subscription in listening:
+            subscription.fail(error)
+
+
+def _framed(request: Request, request_id: int) -> list[Buffer]:
+    parts = request.parts()
+    size = 0
+    for part in parts:
+        size += len(part)
+    return [frame_head(request.verb, request_id, 0, size), *parts]

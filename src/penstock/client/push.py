@@ -1,0 +1,310 @@
+"""Pushing: one batch as a request, and many values as a pipeline of batches."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
+
+from penstock.client.inputs import check_headers, key_column, moment_us
+from penstock.client.messages import Receipt, Receipts
+from penstock.client.producer import Lane
+from penstock.client.protocol import Pending, Request, Resend
+from penstock.client.steps import Finish, Start, Steps
+from penstock.errors import InvalidError, LimitError, PenstockError, ProtocolError
+from penstock.wire.buffers import ZEROS, Buffer, pad8
+from penstock.wire.durability import Durability
+from penstock.wire.encode import encode_batch
+from penstock.wire.frames import FRAME_BYTES, PUSH, RECEIPT, PushExtra, Verb
+from penstock.wire.messages import pack
+
+WINDOW_BATCHES = 32
+_WINDOW_BYTES = 32 << 20
+_SHARD_BATCHES = 16  # under way to one shard: the node recognises no more of them in a resend
+DISPLACED_TRIES = 8
+_BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
+_TAKE = 64  # values taken from an iterator at once: bounds what is held of large ones
+_LABELS = {int(level): level.label for level in Durability}
+
+Headers = Mapping[str, bytes]
+
+
+class Terms(NamedTuple):
+    """What holds for every message of a push."""
+
+    durability: int = 0
+    due_us: int = 0
+    ttl_ms: int = 0
+    priority: int = 0
+    compression: str = "none"
+
+
+class Rows(NamedTuple):
+    """The columns of one batch."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Headers | None] | None = None
+    timestamps_us: Sequence[int] | None = None
+
+
+class Place(NamedTuple):
+    """Where a batch goes, and under which sequence. `lane` is called when it is sent."""
+
+    stream: int
+    partition: int
+    shard: int
+    lane: Callable[[int], Lane]
+    keeps_order: bool = False
+
+
+def now_us() -> int:
+    """The wall clock, as batches carry it."""
+    return time.time_ns() // 1000
+
+
+class PushRequest(Request):
+    """One batch. It is encoded when it is sent, because only then its sequence is known."""
+
+    __slots__ = (
+        "_extra", "_lane", "_rows", "_sequence", "_terms", "_timestamp_us", "displaced", "place",
+    )  # fmt: skip
+
+    def __init__(
+        self, place: Place, rows: Rows, terms: Terms, timestamp_us: int, extra: bytes = b""
+    ) -> None:
+        super().__init__(Verb.PUSH, [], Resend.MARKED)
+        self.place = place
+        self.displaced = False  # refused only because a push before it was
+        self._rows = rows
+        self._terms = terms
+        self._timestamp_us = timestamp_us
+        self._extra = extra
+        self._lane: Lane | None = None
+        self._sequence = (0, 0)
+
+    def parts(self) -> list[Buffer]:
+        """Takes the sequence and encodes the batch; if that fails, no number is used up."""
+        stream, partition, shard, lane_of, _ = self.place
+        rows, terms = self._rows, self._terms
+        lane = lane_of(shard)
+        batch = encode_batch(
+            rows.values,
+            keys=rows.keys,
+            headers=rows.headers,
+            timestamps_us=rows.timestamps_us,
+            timestamp_us=self._timestamp_us,
+            producer=lane.producer,
+            sequence=lane.next,
+            instance=lane.instance,
+            priority=terms.priority,
+            due_us=terms.due_us,
+            ttl_ms=terms.ttl_ms,
+            compression=terms.compression,
+        )
+        count = len(rows.values)
+        self._lane, self._sequence = lane, (lane.next, count)
+        lane.next += count
+        head = PUSH.pack(stream, partition, shard, terms.durability, len(self._extra))
+        return [head + self._extra, batch]
+
+    def answered(self, answer: bytearray) -> None:
+        """Tells the lane how far the node has come."""
+        assert self._lane is not None
+        self._lane.stored = max(self._lane.stored, sum(self._sequence))
+
+    def refused(self, error: PenstockError) -> None:
+        """Tells the lane, which may use the numbers again."""
+        if self._lane is not None:
+            self.displaced = self._lane.refused(*self._sequence, error)
+
+    def again(self) -> PushRequest:
+        """The same push, to be sent under new numbers."""
+        return PushRequest(self.place, self._rows, self._terms, self._timestamp_us, self._extra)
+
+    def receipt(self, answer: bytearray) -> Receipt:
+        """The receipt in an answer; ProtocolError if it is none."""
+        if len(answer) != FRAME_BYTES + RECEIPT.size:
+            raise ProtocolError("the answer to a push is not a receipt")
+        base, count, _, level, duplicate = RECEIPT.unpack_from(answer, FRAME_BYTES)
+        label = _LABELS.get(level, "unknown")
+        return Receipt(
+            base, count, self.place.shard, label, duplicate != 0, self.place.partition
+        )
+
+
+def extra_bytes(message_id: bytes | None, hold: bool) -> bytes:
+    """What stands between the head of a push and its batch; its length is a multiple of 8."""
+    if message_id is None and not hold:
+        return b""
+    packed = pack(PushExtra(message_id, hold))
+    return len(packed).to_bytes(4, "little") + packed + ZEROS[: pad8(4 + len(packed))]
+
+
+def push_one(
+    place: Place,
+    value: bytes,
+    key: bytes | None,
+    headers: Headers | None,
+    timestamp_us: int | None,
+    terms: Terms,
+    extra: bytes = b"",
+) -> Steps[Receipt]:
+    """A batch of one message, and its receipt."""
+    rows = Rows(
+        (value,), None if key is None else (key,), None if headers is None else (headers,)
+    )
+    time_us = now_us() if timestamp_us is None else timestamp_us
+    request = PushRequest(place, rows, terms, time_us, extra)
+    try:
+        answer: bytearray = yield request
+    except InvalidError as error:
+        answer, request = yield from push_again(request, error)
+    return request.receipt(answer)
+
+
+def push_again(
+    request: PushRequest, error: InvalidError
+) -> Steps[tuple[bytearray, PushRequest]]:
+    """Sends a push again that was only displaced, else raises the error that it was refused with.
+
+    In streams that keep an order it is not sent again: what came after it may be stored by now.
+    """
+    for _ in range(DISPLACED_TRIES):
+        if not request.displaced or request.place.keeps_order:
+            raise error
+        request = request.again()
+        try:
+            return (yield request), request
+        except InvalidError as refusal:
+            error = refusal
+    raise LimitError("too many pushes before this one were refused; it was not stored")
+
+
+class RowSource:
+    """Values and what goes with them, taken lazily and cut into batches by count and by bytes."""
+
+    def __init__(
+        self,
+        values: Iterable[bytes],
+        keys: Iterable[bytes | str | None] | None,
+        headers: Iterable[Headers | None] | None,
+        timestamps: Iterable[datetime | float] | None,
+    ) -> None:
+        if isinstance(values, str | bytes | bytearray | memoryview):
+            raise InvalidError("values must be a list or another iterable of bytes, not one string")
+        for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
+            check_as_long(name, column, values)
+        self._values = iter(values)
+        self._keys = None if keys is None else iter(keys)
+        self._headers = None if headers is None else iter(headers)
+        self._timestamps = None if timestamps is None else iter(timestamps)
+
+    def batches(self, most: int) -> Iterator[Rows]:
+        """Batches of at most `most` messages; none is made if a column ends before the values."""
+        while values := self._take_values(most):
+            count = len(values)
+            keys = headers = times = None
+            if self._keys is not None:
+                keys = key_column(list(islice(self._keys, count)))
+            if self._headers is not None:
+                headers = list(islice(self._headers, count))
+                for row in headers:
+                    check_headers(row)
+            if self._timestamps is not None:
+                times = [moment_us(moment) for moment in islice(self._timestamps, count)]
+            for name, column in (("keys", keys), ("headers", headers), ("timestamps", times)):
+                if column is not None and len(column) < count:
+                    raise InvalidError(f"there are fewer {name} than values")
+            yield Rows(values, keys, headers, times)
+
+    def _take_values(self, most: int) -> list[bytes]:
+        taken: list[bytes] = []
+        size = 0
+        while len(taken) < most and size < _BATCH_BYTES:
+            more = list(islice(self._values, min(_TAKE, most - len(taken))))
+            if not more:
+                break
+            try:
+                size += sum(map(len, more))
+            except TypeError as error:
+                raise InvalidError(f"values must be bytes: {error}") from error
+            taken += more
+        return taken
+
+
+def check_as_long(name: str, column: Iterable[object] | None, values: Iterable[bytes]) -> None:
+    """InvalidError if two lists differ in length; of other iterables it is not known before."""
+    if isinstance(column, Sized) and isinstance(values, Sized) and len(column) != len(values):
+        raise InvalidError(f"there are {len(column):,} {name} for {len(values):,} values")
+
+
+def grouped(rows: Rows, groups: Sequence[int]) -> Iterator[tuple[int, Rows]]:
+    """One batch for each group, its rows in their order."""
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    if len(members) == 1:
+        yield groups[0], rows
+        return
+    for group, chosen in members.items():
+        yield group, Rows(
+            [rows.values[row] for row in chosen],
+            None if rows.keys is None else [rows.keys[row] for row in chosen],
+            None if rows.headers is None else [rows.headers[row] for row in chosen],
+            None if rows.timestamps_us is None else [rows.timestamps_us[row] for row in chosen],
+        )
+
+
+class Pipeline:
+    """Pushes under way: bounded in number and bytes; receipts in the order of sending."""
+
+    def __init__(
+        self, progress: Callable[[int], None] | None, window: int = WINDOW_BATCHES
+    ) -> None:
+        self.receipts = Receipts()
+        self._progress = progress
+        self._window = window
+        self._under_way: deque[tuple[Pending, PushRequest, int]] = deque()
+        self._bytes = 0
+        self._shards: dict[int, int] = {}  # batches under way to each
+
+    def add(self, request: PushRequest) -> Steps[None]:
+        """Sends a batch, after waiting for older ones if the window is full."""
+        shard = request.place.shard
+        while (
+            len(self._under_way) >= self._window
+            or self._bytes > _WINDOW_BYTES
+            or self._shards.get(shard, 0) >= _SHARD_BATCHES
+        ):
+            yield from self._finish_oldest()
+        pending: Pending = yield Start(request)
+        size = sum(map(len, pending.parts))
+        self._under_way.append((pending, request, size))
+        self._bytes += size
+        self._shards[shard] = self._shards.get(shard, 0) + 1
+
+    def drain(self) -> Steps[Receipts]:
+        """Waits for all answers."""
+        while self._under_way:
+            yield from self._finish_oldest()
+        return self.receipts
+
+    def _finish_oldest(self) -> Steps[None]:
+        pending, request, size = self._under_way.popleft()
+        self._bytes -= size
+        self._shards[request.place.shard] -= 1
+        try:
+            try:
+                answer: bytearray = yield Finish(pending)
+            except InvalidError as error:
+                answer, request = yield from push_again(request, error)
+        except PenstockError as error:
+            error.add_note(f"{self.receipts.count:,} messages were stored before this error")
+            raise
+        self.receipts.append(request.receipt(answer))
+        if self._progress is not None:
+            self._progress(self.receipts.count)

@@ -1,0 +1,225 @@
+"""Settling leased messages: acks are collected, joined into runs, and sent by the shell.
+
+What a message costs is one append to a list; everything else is done once per flush.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.messages import LeasedMessage, Refusal
+from penstock.client.protocol import Pending, Request, Resend
+from penstock.client.steps import Finish, Start, Steps
+from penstock.errors import PenstockError, ProtocolError, from_code
+from penstock.wire.frames import (
+    COUNT,
+    FRAME_BYTES,
+    REFUSED,
+    SETTLE_HEAD,
+    SETTLE_ITEM,
+    Settle,
+    SettleItem,
+    Verb,
+)
+
+if TYPE_CHECKING:
+    from penstock.client.delivery import Granted
+
+FLUSH_AT = 1000  # acks that wait, before they are sent
+_MAX_ITEMS = 8192  # of one request
+_MAX_NOTICES = 10_000  # refusals kept for the callback; the count goes on
+
+_ACK = int(Settle.ACK)
+
+
+def join_runs(items: Iterable[SettleItem]) -> list[SettleItem]:
+    """The same settlements in fewer items: neighbouring positions of a grant become one.
+
+    Items must not overlap, and all have the same `op` and `arg`.
+    """
+    joined: list[SettleItem] = []
+    for item in sorted(items, key=lambda each: (each.shard, each.grant, each.position)):
+        if joined:
+            last = joined[-1]
+            follows = item.position == last.position + last.count
+            if follows and item.grant == last.grant and item.shard == last.shard:
+                joined[-1] = last._replace(count=last.count + item.count)
+                continue
+        joined.append(item)
+    return joined
+
+
+def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
+    """Acks of single messages; those in the order of delivery are found as runs in one pass."""
+    runs: list[SettleItem] = []
+    granted: Granted | None = None
+    first = following = -1
+    for message in messages:
+        position = message.position
+        if position == following and message._granted is granted:
+            following = position + 1
+            continue
+        if granted is not None:
+            runs.append(granted.item(_ACK, first, following - first))
+        granted, first, following = message._granted, position, position + 1
+    if granted is not None:
+        runs.append(granted.item(_ACK, first, following - first))
+    return runs if len(runs) < 2 else join_runs(runs)
+
+
+class SettleRequest(Request):
+    """One SETTLE; `refusals` is filled when the answer has come."""
+
+    __slots__ = ("_items", "_settler", "refusals")
+
+    def __init__(self, settler: Settler, items: list[SettleItem]) -> None:
+        packed = [SETTLE_ITEM.pack(*item) for item in items]
+        body = b"".join([SETTLE_HEAD.pack(settler.stream, len(items)), *packed])
+        super().__init__(Verb.SETTLE, [body], Resend.MARKED)
+        self._settler = settler
+        self._items = items
+        self.refusals: list[Refusal] = []
+
+    def answered(self, answer: bytearray) -> None:
+        """Reads which items were refused."""
+        body = memoryview(answer)[FRAME_BYTES:]
+        if len(body) < COUNT.size:
+            raise ProtocolError("the answer to a settlement is too short")
+        refused = COUNT.unpack_from(body)[1]
+        if not refused:
+            return
+        rows = body[COUNT.size :]
+        if len(rows) != refused * REFUSED.size:
+            raise ProtocolError("the answer to a settlement does not hold its refusals")
+        for index, code in REFUSED.iter_unpack(rows):
+            if index >= len(self._items):
+                raise ProtocolError("the node refused a settlement that was not asked for")
+            self._refuse(self._items[index], from_code(code, "the settlement was refused"))
+        self._settler.note(self.refusals)
+
+    def refused(self, error: PenstockError) -> None:
+        """The request failed as a whole."""
+        for item in self._items:
+            self._refuse(item, error)
+        self._settler.note(self.refusals)
+
+    def _refuse(self, item: SettleItem, error: PenstockError) -> None:
+        self.refusals.append(Refusal(item.shard, item.position, item.count, error))
+
+
+class Settler:
+    """The settlements of one queue that wait to be sent, and what became of them.
+
+    The shell sets `send` (start these requests, do not wait for answers), `run` (perform steps) and
+    `attend` (see to it that `flush` is called in a while).
+    """
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.acks: list[LeasedMessage] = []  # always the same list: messages append to it
+        self.attended = False  # somebody will flush; set by `attend`
+        self.refused = 0
+        self.on_refused: Callable[[Refusal], None] | None = None
+        self.send: Callable[[list[SettleRequest]], None] = _not_connected
+        self.run: Callable[[Steps[None]], Any] = _not_run
+        self.attend: Callable[[Settler], None] = _not_attended
+        self._items: list[SettleItem] = []  # whole runs, waiting
+        self._notices: deque[Refusal] = deque(maxlen=_MAX_NOTICES)
+        self._taking = threading.Lock()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to flush."""
+        return bool(self.acks or self._items)
+
+    def due(self) -> None:
+        """An ack was added: sends all if there are many, else has somebody do it in a while."""
+        if len(self.acks) >= FLUSH_AT:
+            self.flush()
+        elif not self.attended:
+            self.attend(self)
+
+    def add(self, items: list[SettleItem]) -> None:
+        """Settlements of whole runs; sends all if there are many."""
+        self.keep(items)
+        if len(self._items) >= FLUSH_AT:
+            self.flush()
+
+    def keep(self, items: list[SettleItem]) -> None:
+        """Settlements to be sent with the next flush. Sends nothing itself."""
+        with self._taking:
+            self._items += items
+        if not self.attended:
+            self.attend(self)
+
+    def flush(self) -> None:
+        """Sends what waits, without waiting for answers; tells of refusals that have come."""
+        if self.waiting:
+            self.send(self.drain())
+        self.notify()
+
+    def drain(self, more: Iterable[SettleItem] = ()) -> list[SettleRequest]:
+        """Everything that waits, and `more`, as requests that the caller must send."""
+        with self._taking:
+            acks, items = self.acks[:], self._items
+            del self.acks[: len(acks)]
+            self._items = []
+        everything = [*ack_items(acks), *items, *more]
+        starts = range(0, len(everything), _MAX_ITEMS)
+        return [SettleRequest(self, everything[at : at + _MAX_ITEMS]) for at in starts]
+
+    def note(self, refusals: list[Refusal]) -> None:
+        """Counts refusals; the callback hears of them at the next `notify`."""
+        self.refused += sum(refusal.count for refusal in refusals)
+        if self.on_refused is not None:
+            self._notices.extend(refusals)
+
+    def notify(self) -> None:
+        """Calls `on_refused`. Never while an answer is read: the callback may use the fabric."""
+        while self._notices and self.on_refused is not None:
+            self.on_refused(self._notices.popleft())
+
+
+def flush_settler(settler: Settler) -> Steps[None]:
+    """Sends what waits, and waits until it is committed; refusals are only counted."""
+    yield from _committed(settler.drain())
+    settler.notify()
+
+
+def _committed(requests: Iterable[SettleRequest]) -> Steps[None]:
+    started: list[Pending] = []
+    for request in requests:
+        pending: Pending = yield Start(request)
+        started.append(pending)
+    for pending in started:
+        yield Finish(pending)
+
+
+def settle(settler: Settler, items: list[SettleItem], *, fence: bool = False) -> Steps[None]:
+    """Sends what waits and these items, and waits until they are committed.
+
+    LeaseLostError or another ConflictError if one of `items` was refused. `fence`: asks the node
+    even if there is nothing to settle, for the sake of all that it sends before the answer.
+    """
+    starts = range(0, len(items) or int(fence), _MAX_ITEMS)
+    requests = [SettleRequest(settler, items[at : at + _MAX_ITEMS]) for at in starts]
+    yield from _committed([*settler.drain(), *requests])
+    settler.notify()
+    for request in requests:
+        if request.refusals:
+            raise request.refusals[0].error
+
+
+def _not_connected(requests: list[SettleRequest]) -> None:
+    raise AssertionError("the shell has not connected this queue")
+
+
+def _not_run(steps: Steps[None]) -> Any:
+    raise AssertionError("the shell has not connected this queue")
+
+
+def _not_attended(settler: Settler) -> None:
+    raise AssertionError("the shell has not connected this queue")

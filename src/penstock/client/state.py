@@ -1,0 +1,224 @@
+"""What both shells' classes have in common: the state that operations work on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+
+from penstock.client.inputs import read_options
+from penstock.client.messages import Refusal
+from penstock.client.producer import Lane, Producer, partition_of, shard_of, unsequenced
+from penstock.client.push import Place, Rows, grouped
+from penstock.client.settle import Settler
+from penstock.client.shells import Runs
+from penstock.errors import ForgottenError, InvalidError, ProtocolError
+from penstock.wire.messages import (
+    ProducerInfo,
+    QueueOptions,
+    StreamInfo,
+    TableOptions,
+    TopicOptions,
+)
+
+
+class FabricState(Runs):
+    """A connected fabric: namespace, number of shards, and the producer of its pushes."""
+
+    def __init__(self, namespace: str, producer: Producer) -> None:
+        self.namespace = namespace
+        self._producer = producer
+
+    @property
+    def shards(self) -> int:
+        """Number of shards of the cluster."""
+        return self._producer.shards
+
+
+class StreamState(Runs):
+    """An opened queue, topic or table."""
+
+    def __init__(self, fabric: FabricState, info: StreamInfo) -> None:
+        self._fabric = fabric
+        self._producer = fabric._producer
+        self._run = fabric._run
+        self.info = info
+
+    @property
+    def name(self) -> str:
+        """Its name in the fabric's namespace."""
+        return self.info.name
+
+    def __repr__(self) -> str:
+        return f"<{self.info.kind} {self.info.name!r}>"
+
+
+class PushTarget(Runs, ABC):
+    """Something that batches are pushed to."""
+
+    @abstractmethod
+    def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
+        """Where a single message goes."""
+
+    @abstractmethod
+    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+        """Where the rows of a batch go; one batch for each place, rows in their order."""
+
+
+class QueueState(StreamState, PushTarget):
+    """A queue: where pushes go, and acks that wait to be sent."""
+
+    def __init__(self, fabric: FabricState, info: StreamInfo) -> None:
+        super().__init__(fabric, info)
+        self._settler = Settler(info.id)
+        self._walk = self._producer.walk_over(fabric.shards)
+        self._ordered = self.options.ordered
+        if self._ordered != "no":
+            self._producer = self._producer.own()
+
+    @property
+    def options(self) -> QueueOptions:
+        """Its settings."""
+        options: QueueOptions = read_options(QueueOptions, self.info.options)
+        return options
+
+    @property
+    def refused(self) -> int:
+        """Messages whose buffered settlement was refused, since the queue was opened here."""
+        return self._settler.refused
+
+    @property
+    def on_refused(self) -> Callable[[Refusal], None] | None:
+        """Called with every refusal of a buffered settlement, from a thread that uses the queue."""
+        return self._settler.on_refused
+
+    @on_refused.setter
+    def on_refused(self, callback: Callable[[Refusal], None] | None) -> None:
+        self._settler.on_refused = callback
+
+    def _place(self, shard: int) -> Place:
+        return Place(self.info.id, 0, shard, self._producer.lane, self._ordered != "no")
+
+    def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
+        if self._ordered == "no":
+            if message_id is None:
+                return self._place(self._walk.single())
+            place = self._place(shard_of(message_id, self._producer.shards))
+        elif self._ordered == "queue":
+            place = self._place(shard_of(self.info.name.encode(), self._producer.shards))
+        else:
+            place = self._place(self._shard_of_key(key))
+        return place if message_id is None else place._replace(lane=unsequenced)
+
+    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+        if self._ordered == "no":
+            return [(self._place(self._walk.batch()), rows)]
+        if self._ordered == "queue":
+            return [(self._place_for(None, None), rows)]
+        keys = [None] if rows.keys is None else rows.keys
+        shards = [self._shard_of_key(key) for key in keys]
+        return ((self._place(shard), part) for shard, part in grouped(rows, shards))
+
+    def _shard_of_key(self, key: bytes | None) -> int:
+        if key is None:
+            raise InvalidError(f"queue {self.name!r} is ordered by key: every message needs a key")
+        return shard_of(key, self._producer.shards)
+
+
+class TopicState(StreamState, PushTarget):
+    """A topic: where publications go."""
+
+    def __init__(self, fabric: FabricState, info: StreamInfo) -> None:
+        super().__init__(fabric, info)
+        if not info.placement:
+            raise ProtocolError(f"the node did not say where the partitions of {info.name!r} are")
+        self._walk = self._producer.walk_over(self.partitions)
+        self._producer = self._producer.own()
+
+    @property
+    def options(self) -> TopicOptions:
+        """Its settings."""
+        options: TopicOptions = read_options(TopicOptions, self.info.options)
+        return options
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions."""
+        return len(self.info.placement)
+
+    def _check_partition(self, partition: int) -> int:
+        if isinstance(partition, bool) or not isinstance(partition, int):
+            raise InvalidError(f"a partition is a number, not {partition!r}")
+        if not 0 <= partition < self.partitions:
+            raise InvalidError(f"topic {self.name!r} has partitions 0 to {self.partitions - 1}")
+        return partition
+
+    def _place(self, partition: int) -> Place:
+        shard = self.info.placement[partition]
+        return Place(self.info.id, partition, shard, self._producer.lane, True)
+
+    def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
+        if key is None:
+            return self._place(self._walk.single())
+        return self._place(partition_of(key, self.partitions))
+
+    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+        if rows.keys is None:
+            return [(self._place(self._walk.batch()), rows)]
+        unkeyed = self._walk.batch() if None in rows.keys else 0
+        count = self.partitions
+        chosen = [unkeyed if key is None else partition_of(key, count) for key in rows.keys]
+        return ((self._place(partition), part) for partition, part in grouped(rows, chosen))
+
+    def _only(self, partition: int) -> PushTarget:
+        return OnePlace(self, self._place(partition))
+
+
+class OnePlace(PushTarget):
+    """Everything goes to one place."""
+
+    def __init__(self, stream: StreamState, place: Place) -> None:
+        self._run = stream._run
+        self._fixed = place
+
+    def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
+        if message_id is not None:
+            raise InvalidError("ids are for pushes to a queue without a named producer")
+        return self._fixed
+
+    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+        return [(self._fixed, rows)]
+
+
+class NamedProducerState(OnePlace):
+    """A producer that survives its process: it pushes to one shard, under its own sequence."""
+
+    def __init__(self, stream: StreamState, name: str, partition: int, info: ProducerInfo) -> None:
+        self.name = name
+        self._lane = Lane(info.producer, info.instance, info.stored)
+        super().__init__(stream, Place(stream.info.id, partition, info.shard, self._own_lane, True))
+
+    @property
+    def stored(self) -> int:
+        """How many messages the node has stored from all its instances: where to go on."""
+        return self._lane.stored
+
+    def _own_lane(self, shard: int) -> Lane:
+        if not self._lane.mend():
+            raise ForgottenError(
+                f"an earlier push of producer {self.name!r} failed with an unknown outcome",
+                advice="Open the producer again and go on after `stored`.",
+            )
+        return self._lane
+
+    def __repr__(self) -> str:
+        return f"<producer {self.name!r}: {self.stored:,} messages stored>"
+
+
+class TableState(StreamState):
+    """A table."""
+
+    @property
+    def options(self) -> TableOptions:
+        """Its settings."""
+        options: TableOptions = read_options(TableOptions, self.info.options)
+        return options

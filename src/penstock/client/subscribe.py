@@ -1,0 +1,127 @@
+"""Reading many partitions of a topic at once, for both shells."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from operator import length_hint
+
+from penstock.client.messages import TopicMessage
+from penstock.client.ops_topic import (
+    FetchRequest,
+    PartitionReader,
+    commit,
+    committed,
+    starting_offsets,
+)
+from penstock.client.ops_topic import Start as StartAt
+from penstock.client.protocol import Pending
+from penstock.client.state import TopicState
+from penstock.client.steps import Finish, FinishAny, Start, Steps
+from penstock.errors import InvalidError
+from penstock.wire.batch import Batch
+
+_MOST_FETCHES = 64  # under way at once; further partitions take turns
+_PARK_S = 5.0  # how long the node holds a fetch that finds nothing
+_TURN_S = 0.25  # the same, when partitions take turns
+_FETCH_BYTES = 1 << 20
+_ALL_BYTES = 16 << 20  # of all fetches under way
+
+
+class TopicSubscription:
+    """Where the reader of several partitions stands, and what it has handed out."""
+
+    def __init__(
+        self, topic: TopicState, group: str | None, start: StartAt, partitions: Sequence[int] | None
+    ) -> None:
+        chosen = range(topic.partitions) if partitions is None else partitions
+        if not chosen or len(set(chosen)) != len(chosen):
+            raise InvalidError("partitions must name at least one partition, and each once")
+        self._topic = topic
+        self._group = group
+        self._start = start
+        fetch_bytes = min(_FETCH_BYTES, _ALL_BYTES // min(len(chosen), _MOST_FETCHES))
+        self._readers = {each: PartitionReader(topic, each, 0, fetch_bytes) for each in chosen}
+        self._park_s = _PARK_S if len(chosen) <= _MOST_FETCHES else _TURN_S
+        self._resting = deque(self._readers)
+        self._under_way: dict[int, tuple[Pending, FetchRequest]] = {}
+        self._arrived: deque[tuple[int, Batch]] = deque()
+        self._handed: dict[int, int] = {}  # next offset, of partitions with something new
+        self._current: tuple[int, Batch, Iterator[TopicMessage]] | None = None
+
+    def locate(self) -> Steps[None]:
+        """Finds the offsets to start from: committed ones first, `start` for the others."""
+        starts = yield from starting_offsets(self._topic, self._start)
+        done = {} if self._group is None else (yield from committed(self._topic, self._group))
+        for partition, reader in self._readers.items():
+            reader.offset = done.get(partition, starts[partition])
+
+    def fetch(self, wait_s: float) -> Steps[None]:
+        """Keeps fetches under way and takes in what arrives within `wait_s`."""
+        while self._resting and len(self._under_way) < _MOST_FETCHES:
+            partition = self._resting.popleft()
+            request = self._readers[partition].request(self._park_s)
+            self._under_way[partition] = ((yield Start(request)), request)
+        yield FinishAny([pending for pending, _ in self._under_way.values()], wait_s)
+        for partition, (pending, request) in list(self._under_way.items()):
+            if pending.done:
+                del self._under_way[partition]
+                answer: bytearray = yield Finish(pending)
+                batches = self._readers[partition].advance(request, answer)
+                self._arrived.extend((partition, batch) for batch in batches)
+                self._resting.append(partition)
+
+    def abandoned(self) -> list[Pending]:
+        """Fetches under way that nobody will wait for any more."""
+        left = [pending for pending, _ in self._under_way.values()]
+        self._under_way.clear()
+        return left
+
+    @property
+    def arrived(self) -> bool:
+        """Whether there is something to hand out."""
+        return bool(self._arrived)
+
+    def take(self) -> tuple[int, Batch]:
+        """The next batch and its partition, now counted as handed out."""
+        self._settle_current()
+        partition, batch = self._arrived.popleft()
+        self._handed[partition] = int(batch.offsets[-1]) + 1
+        return partition, batch
+
+    def messages(self) -> Iterator[TopicMessage]:
+        """The messages of the next batch; each counts as handed out when it is taken."""
+        self._settle_current()
+        partition, batch = self._arrived.popleft()
+        values = batch.values
+        rows = range(len(values))
+        made = [TopicMessage(values[row], row, batch, partition) for row in rows]
+        iterator = iter(made)
+        self._current = (partition, batch, iterator)
+        return iterator
+
+    def _settle_current(self) -> None:
+        if self._current is None:
+            return
+        partition, batch, iterator = self._current
+        taken = batch.count - length_hint(iterator)
+        if taken:
+            self._handed[partition] = int(batch.offsets[taken - 1]) + 1
+        if taken == batch.count:
+            self._current = None
+
+    def positions(self) -> dict[int, int]:
+        """For each partition that was read, the offset after the last message handed out."""
+        self._settle_current()
+        return dict(self._handed)
+
+    def commit(self) -> Steps[None]:
+        """Commits what was handed out since the last commit, the current message included."""
+        if self._group is None:
+            raise InvalidError("only a subscription of a group can commit")
+        positions = self.positions()
+        if positions:
+            yield from commit(self._topic, self._group, positions)
+            for partition, offset in positions.items():
+                if self._handed.get(partition) == offset:
+                    del self._handed[partition]

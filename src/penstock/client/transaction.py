@@ -1,0 +1,255 @@
+"""Transactions: all that was collected commits as one record of the home shard, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from penstock.client.delivery import LeasedBatch
+from penstock.client.inputs import check_headers, check_name, key_bytes, milliseconds, moment_us
+from penstock.client.messages import LeasedMessage
+from penstock.client.ops_push import terms_of
+from penstock.client.producer import Lane, shard_of
+from penstock.client.protocol import Request, Resend
+from penstock.client.push import (
+    DISPLACED_TRIES,
+    Headers,
+    Place,
+    Rows,
+    RowSource,
+    Terms,
+    now_us,
+)
+from penstock.client.settle import ack_items
+from penstock.client.shells import Runs
+from penstock.client.state import FabricState, QueueState, TableState, TopicState
+from penstock.client.steps import Steps, body_of, decoder
+from penstock.errors import ClosedError, InvalidError, LimitError, PenstockError
+from penstock.wire.buffers import Buffer
+from penstock.wire.encode import encode_batch
+from penstock.wire.frames import Settle, SettleItem, Verb
+from penstock.wire.limits import MAX_TABLE_KEY_BYTES
+from penstock.wire.messages import (
+    Transact,
+    TxnCommit,
+    TxnPush,
+    TxnReceipt,
+    TxnSettle,
+    TxnWrite,
+    pack,
+)
+
+_BATCH = 1000
+_read_receipt = decoder(TxnReceipt)
+
+
+class TransactRequest(Request):
+    """A transaction. One number of the home shard's sequence makes a resend harmless."""
+
+    __slots__ = ("_fabric", "_lane", "_transact", "displaced")
+
+    def __init__(self, fabric: FabricState, transact: Transact) -> None:
+        super().__init__(Verb.CALL, [], Resend.MARKED)
+        self._fabric = fabric
+        self._transact = transact
+        self._lane: Lane | None = None
+        self.displaced = False  # refused only because a push before it was
+
+    def parts(self) -> list[Buffer]:
+        """Takes the number and packs the transaction."""
+        lane = self._fabric._producer.lane(self._transact.home)
+        self._transact.producer, self._transact.sequence = lane.producer, lane.next
+        packed = pack(self._transact)
+        self._lane = lane
+        lane.next += 1
+        return [packed]
+
+    def refused(self, error: PenstockError) -> None:
+        """Tells the lane, which may use the number again."""
+        if self._lane is not None:
+            self.displaced = self._lane.refused(self._transact.sequence, 1, error)
+
+
+class TransactionState(Runs):
+    """Collects the parts of a transaction. Nothing is sent before `commit`."""
+
+    def __init__(self, fabric: FabricState) -> None:
+        self._fabric = fabric
+        self._run = fabric._run
+        self._transact = Transact(0, 0, -1)
+        self._homes: dict[int, int] = {}  # precedence of a kind of part -> its first shard
+        self._done = False
+
+    def ack(self, *acked: LeasedMessage | LeasedBatch) -> None:
+        """Acknowledges messages or deliveries when the transaction commits."""
+        for each in acked:
+            if isinstance(each, LeasedBatch):
+                stream, items = each._settler.stream, each._items(Settle.ACK)
+            elif isinstance(each, LeasedMessage):
+                stream, items = each._granted.settler.stream, ack_items([each])
+            else:
+                raise InvalidError(f"only messages and deliveries can be acked, not {each!r}")
+            self._add_acks(stream, items)
+
+    def _add_acks(self, stream: int, items: list[SettleItem]) -> None:
+        self._check_open()
+        for item in items:
+            self._homes.setdefault(0, item.shard)
+            self._transact.acks.append(
+                TxnSettle(stream, item.shard, item.grant, item.position, item.count)
+            )
+
+    def push(
+        self,
+        queue: QueueState,
+        value: bytes,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | float | None = None,
+        delay: float = 0.0,
+        at: datetime | float | None = None,
+        ttl: float | None = None,
+        priority: int = 0,
+        compression: str = "none",
+    ) -> None:
+        """Pushes a message when the transaction commits."""
+        terms = terms_of(delay, at, ttl, priority, None, compression)
+        packed = None if key is None else key_bytes(key)
+        place = queue._place_for(packed, None)
+        self._add_single(place, value, packed, headers, timestamp, terms)
+
+    def push_many(
+        self,
+        queue: QueueState,
+        values: Iterable[bytes],
+        *,
+        keys: Iterable[bytes | str | None] | None = None,
+    ) -> None:
+        """Pushes messages when the transaction commits; until then they are held in memory."""
+        for rows in RowSource(values, keys, None, None).batches(_BATCH):
+            for place, part in queue._spread(rows):
+                self._add_batch(place, part, Terms(), now_us())
+
+    def publish(
+        self,
+        topic: TopicState,
+        value: bytes,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | float | None = None,
+        compression: str = "none",
+    ) -> None:
+        """Publishes a message when the transaction commits."""
+        packed = None if key is None else key_bytes(key)
+        if partition is None:
+            place = topic._place_for(packed, None)
+        else:
+            place = topic._place(topic._check_partition(partition))
+        terms = terms_of(compression=compression)
+        self._add_single(place, value, packed, headers, timestamp, terms)
+
+    def _add_single(
+        self,
+        place: Place,
+        value: bytes,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp: datetime | float | None,
+        terms: Terms,
+    ) -> None:
+        check_headers(headers)
+        rows = Rows([value], None if key is None else [key], None if headers is None else [headers])
+        self._add_batch(place, rows, terms, now_us() if timestamp is None else moment_us(timestamp))
+
+    def _add_batch(self, place: Place, rows: Rows, terms: Terms, timestamp_us: int) -> None:
+        self._check_open()
+        batch = encode_batch(
+            rows.values,
+            keys=rows.keys,
+            headers=rows.headers,
+            timestamp_us=timestamp_us,
+            priority=terms.priority,
+            due_us=terms.due_us,
+            ttl_ms=terms.ttl_ms,
+            compression=terms.compression,
+        )
+        self._homes.setdefault(3, place.shard)
+        self._transact.pushes.append(
+            TxnPush(place.stream, place.partition, place.shard, bytes(batch))
+        )
+
+    def put(
+        self,
+        table: TableState,
+        key: bytes | str,
+        value: bytes,
+        *,
+        if_version: int | None = None,
+        ttl: float | None = None,
+    ) -> None:
+        """Writes an entry when the transaction commits; `if_version` must hold then."""
+        if not isinstance(value, bytes):
+            raise InvalidError(f"a value must be bytes, not {type(value).__name__}")
+        self._add_write(table, key, value, if_version, ttl)
+
+    def delete(self, table: TableState, key: bytes | str, *, if_version: int | None = None) -> None:
+        """Deletes an entry when the transaction commits; `if_version` must hold then."""
+        self._add_write(table, key, None, if_version, None)
+
+    def _add_write(
+        self,
+        table: TableState,
+        key: bytes | str,
+        value: bytes | None,
+        if_version: int | None,
+        ttl: float | None,
+    ) -> None:
+        self._check_open()
+        packed = key_bytes(key, MAX_TABLE_KEY_BYTES)
+        ttl_ms = 0 if ttl is None else max(milliseconds("ttl", ttl), 1)
+        shard = shard_of(packed, self._fabric.shards)
+        self._homes.setdefault(4 if if_version is None else 2, shard)
+        self._transact.writes.append(TxnWrite(table.info.id, packed, value, if_version, ttl_ms))
+
+    def commit_offset(
+        self, topic: TopicState, group: str, partition: int, offset: int, token: int = 0
+    ) -> None:
+        """Commits the next offset that a group will read, when the transaction commits."""
+        self._check_open()
+        chosen = topic._check_partition(partition)
+        self._homes.setdefault(1, topic.info.placement[chosen])
+        self._transact.commits.append(
+            TxnCommit(topic.info.id, chosen, check_name(group), offset, token)
+        )
+
+    def _check_open(self) -> None:
+        if self._done:
+            raise ClosedError("the transaction has ended", advice="Start another one.")
+
+
+def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
+    """Commits: all or nothing. Durable when it returns; None if there was nothing to do.
+
+    LeaseLostError, FencedError or ConflictError: a lease, a claim or a version does not hold any
+    more, and nothing was changed.
+    """
+    transaction._check_open()
+    transaction._done = True
+    homes, transact = transaction._homes, transaction._transact
+    if not homes:
+        return None
+    transact.home = homes[min(homes)]
+    for _ in range(DISPLACED_TRIES):
+        request = TransactRequest(transaction._fabric, transact)
+        try:
+            answer: bytearray = yield request
+        except InvalidError:
+            if not request.displaced:
+                raise
+        else:
+            receipt: TxnReceipt = _read_receipt(body_of(answer))
+            return receipt
+    raise LimitError("too many pushes before the transaction were refused; nothing was changed")

@@ -1,0 +1,145 @@
+"""Moving whole frames: the interface, and blocking TCP."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.errors import UnavailableError
+from penstock.wire.buffers import Buffer
+from penstock.wire.frames import Splitter
+
+_SCRATCH_BYTES = 256 << 10
+_MAX_PARTS = 512  # of one sendmsg; the kernel's own limit is 1024
+_STALL_MS = 30_000  # a peer that reads nothing for so long is taken for lost
+_SLICE_MS = 100
+_SHORTEST_WAIT_S = 0.001
+_TIMEVAL = struct.Struct("@ll")
+
+
+class Transport(Protocol):
+    """A connection that carries frames. Sending and receiving may happen in different threads."""
+
+    def send(self, parts: Sequence[Buffer]) -> None:
+        """Sends frames, given in pieces; returns when the buffers may be changed again."""
+
+    def receive(self, timeout: float | None) -> list[bytearray]:
+        """Whole frames as they come; may return none early, and does after `timeout` seconds."""
+
+    def close(self) -> None:
+        """Ends it; a thread in `receive` or `send` gets UnavailableError."""
+
+
+class SocketTransport:
+    """Blocking TCP. UnavailableError from any method means that the connection is lost."""
+
+    def __init__(self, host: str, port: int, timeout: float) -> None:
+        try:
+            self._socket = socket.create_connection((host, port), timeout)
+        except OSError as error:
+            raise UnavailableError(f"cannot connect to {host}:{port}: {error}") from error
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._splitter = Splitter()
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._receiving = threading.Lock()
+        self._inbox: list[bytearray] = []
+        self._wait_s = 0.0
+
+    def send(self, parts: Sequence[Buffer]) -> None:
+        """Sends all parts. While the peer does not read, what it sends is taken in meanwhile."""
+        if len(parts) > _MAX_PARTS:
+            parts = [b"".join(parts)]
+        try:
+            sent = self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise _lost(error) from error
+        if sent != sum(map(len, parts)):
+            self._send_rest(memoryview(b"".join(parts))[sent:])
+
+    def _send_rest(self, rest: memoryview) -> None:
+        poll = select.poll()
+        stalled_ms = 0
+        while rest:
+            # Both ends may be waiting for the other to read: whoever can, must.
+            wanted = select.POLLOUT if self._receiving.locked() else select.POLLOUT | select.POLLIN
+            poll.register(self._socket, wanted)
+            ready = poll.poll(_SLICE_MS)
+            if not ready:
+                stalled_ms += _SLICE_MS
+                if stalled_ms >= _STALL_MS:
+                    raise UnavailableError(f"the node has read nothing for {_STALL_MS // 1000} s")
+                continue
+            if ready[0][1] & select.POLLIN:
+                self._take_in()
+            try:
+                rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
+                stalled_ms = 0
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise _lost(error) from error
+
+    def _take_in(self) -> None:
+        if self._receiving.acquire(blocking=False):
+            try:
+                self._inbox += self._receive_once(0.0)
+            finally:
+                self._receiving.release()
+
+    def receive(self, timeout: float | None) -> list[bytearray]:
+        """Frames that have arrived; waits for the first bytes at most `timeout` seconds."""
+        with self._receiving:
+            if self._inbox:
+                frames, self._inbox = self._inbox, []
+                return frames
+            return self._receive_once(timeout)
+
+    def _receive_once(self, timeout: float | None) -> list[bytearray]:
+        if timeout is not None and timeout < _SHORTEST_WAIT_S:
+            flags = int(socket.MSG_DONTWAIT)
+        else:
+            flags = 0
+            self._limit_wait(timeout)
+        rest = self._splitter.buffer()
+        try:
+            count = self._socket.recv_into(self._scratch if rest is None else rest, 0, flags)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise _lost(error) from error
+        if not count:
+            raise UnavailableError("the node closed the connection")
+        if rest is None:
+            return self._splitter.feed(self._scratch[:count])
+        whole = self._splitter.filled(count)
+        return [] if whole is None else [whole]
+
+    def _limit_wait(self, timeout: float | None) -> None:
+        # The kernel keeps the time-out, so that a wait costs one system call and not two. It is
+        # rounded down to a power of two: calls with about the same time-out do not set it again.
+        wait_s = 0.0 if timeout is None else math.ldexp(0.5, math.frexp(timeout)[1])
+        if wait_s == self._wait_s:
+            return
+        seconds = int(wait_s)
+        value = _TIMEVAL.pack(seconds, int((wait_s - seconds) * 1e6))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        self._wait_s = wait_s
+
+    def close(self) -> None:
+        """Ends the connection and wakes a thread that waits on it."""
+        with contextlib.suppress(OSError):  # it may be gone already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def _lost(error: OSError) -> UnavailableError:
+    return UnavailableError(f"the connection was lost: {error}")

@@ -1,0 +1,183 @@
+"""The cold verbs: one small method each, found by the type of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.wire import messages as m
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+from penstock.wire.frames import Verb
+
+if TYPE_CHECKING:
+    from penstock.core.fabric import Fabric
+
+_READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Committed, m.Get, m.Scan,
+          m.Watch, m.SessionKeep)  # fmt: skip
+
+
+class Calls:
+    """Answers CALL frames. A change is answered when it is safe, a look at once."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.kernel = fabric.kernel
+        self._handlers: dict[type, Callable[[int, int, Any], None]] = {
+            m.Open: self._open,
+            m.Configure: self._configure,
+            m.Delete: self._delete,
+            m.Streams: self._look(fabric.control.streams),
+            m.Stats: self._stats,
+            m.StreamStats: self._stream_stats,
+            m.Purge: self._changed_queue(fabric.control.purge),
+            m.Redrive: self._changed_queue(fabric.control.redrive),
+            m.Release: self._changed_queue(fabric.control.release),
+            m.Producer: self._producer,
+            m.Offsets: self._look(fabric.topics.offsets),
+            m.OffsetAt: self._look(fabric.topics.offset_at),
+            m.Commit: self._commit,
+            m.Committed: self._committed,
+            m.Claim: self._claim,
+            m.Unclaim: self._unclaim,
+            m.Put: self._put,
+            m.Get: self._get,
+            m.Remove: self._remove,
+            m.Scan: self._scan,
+            m.Watch: self._watch,
+            m.SessionOpen: self._session_open,
+            m.SessionKeep: self._look(fabric.tables.keep),
+            m.SessionClose: self._session_close,
+            m.Transact: fabric.transactions.run,
+        }
+
+    def run(self, connection: int, request: int, call: m.Request) -> None:
+        """Answers one call, now or later."""
+        if self.kernel.refusing is not None and not isinstance(call, _READS):
+            raise self.kernel.refusing
+        self._handlers[type(call)](connection, request, call)
+
+    # --- how to answer ---------------------------------------------------------------------
+
+    def _now(self, connection: int, request: int, value: Any) -> None:
+        self.kernel.answer(connection, Verb.CALL, request, value)
+
+    def _when_safe(self, connection: int, request: int, entry: Entry | None, value: Any) -> None:
+        if entry is None:
+            self._now(connection, request, value)
+            return
+        before = entry.done
+
+        def safe(done: Entry) -> None:
+            if before is not None:
+                before(done)
+            self._now(connection, request, value)
+
+        def failed(error: PenstockError) -> None:
+            self.kernel.fail(connection, Verb.CALL, request, error)
+
+        entry.done, entry.failed = safe, failed
+
+    def _look(self, answer: Callable[[Any], Any]) -> Callable[[int, int, Any], None]:
+        def look(connection: int, request: int, call: Any) -> None:
+            self._now(connection, request, answer(call))
+
+        return look
+
+    def _changed_queue(self, act: Callable[[Any], Any]) -> Callable[[int, int, Any], None]:
+        def change(connection: int, request: int, call: Any) -> None:
+            value = act(call)
+            level = self.kernel.stream(call.stream, "queue").level
+            entry = self.kernel.barrier(level, lambda _: None)
+            self._when_safe(connection, request, entry, value)
+
+        return change
+
+    # --- definitions and figures -----------------------------------------------------------
+
+    def _open(self, connection: int, request: int, call: m.Open) -> None:
+        info, entry = self.fabric.control.open(call)
+        self._when_safe(connection, request, entry, info)
+
+    def _configure(self, connection: int, request: int, call: m.Configure) -> None:
+        info, entry = self.fabric.control.configure(call)
+        self._when_safe(connection, request, entry, info)
+
+    def _delete(self, connection: int, request: int, call: m.Delete) -> None:
+        entry = self.fabric.control.delete(call)
+        self._when_safe(connection, request, entry, entry is not None)
+
+    def _producer(self, connection: int, request: int, call: m.Producer) -> None:
+        info, entry = self.fabric.control.producer(call)
+        self._when_safe(connection, request, entry, info)
+
+    def _stats(self, connection: int, request: int, call: m.Stats) -> None:
+        self._now(connection, request, self.fabric.figures())
+
+    def _stream_stats(self, connection: int, request: int, call: m.StreamStats) -> None:
+        self._now(connection, request, self.fabric.stream_figures(call.stream))
+
+    # --- topics ----------------------------------------------------------------------------
+
+    def _commit(self, connection: int, request: int, call: m.Commit) -> None:
+        self._when_safe(connection, request, self.fabric.topics.commit(call), None)
+
+    def _committed(self, connection: int, request: int, call: m.Committed) -> None:
+        value = self.fabric.topics.committed(call)
+        topic = self.kernel.stream(call.stream, "topic")
+        shards = [self.kernel.shards[number] for number in topic.info.placement]
+        unsafe = any(shard.last > shard.safe for shard in shards)
+        entry = self.kernel.barrier(topic.level, lambda _: None) if unsafe else None
+        self._when_safe(connection, request, entry, value)
+
+    def _claim(self, connection: int, request: int, call: m.Claim) -> None:
+        info, entry = self.fabric.topics.claim(call)
+        self._when_safe(connection, request, entry, info)
+
+    def _unclaim(self, connection: int, request: int, call: m.Unclaim) -> None:
+        entry = self.fabric.topics.unclaim(call)
+        self._when_safe(connection, request, entry, entry is not None)
+
+    # --- tables ----------------------------------------------------------------------------
+
+    def _put(self, connection: int, request: int, call: m.Put) -> None:
+        entry = self.fabric.tables.put(call)
+        self._when_safe(connection, request, entry, entry.number)
+
+    def _get(self, connection: int, request: int, call: m.Get) -> None:
+        value = self.fabric.tables.get(call)
+        entry = self._unsafe_table(call.stream, [self.kernel.shard_of(call.key)])
+        self._when_safe(connection, request, entry, value)
+
+    def _unsafe_table(self, stream: int, shards: list[Any]) -> Entry | None:
+        """What to wait for before a look at the table may be answered: nobody sees what is not
+        committed."""
+        if not self.fabric.tables.unsafe(stream, shards):
+            return None
+        level: Durability = self.kernel.streams[stream].level
+        return self.kernel.barrier(level, lambda _: None)
+
+    def _remove(self, connection: int, request: int, call: m.Remove) -> None:
+        entry = self.fabric.tables.remove(call)
+        self._when_safe(connection, request, entry, entry is not None)
+
+    def _scan(self, connection: int, request: int, call: m.Scan) -> None:
+        found = self.fabric.tables.scan(call)
+        entry = self._unsafe_table(call.stream, self.kernel.shards)
+        self._when_safe(connection, request, entry, found)
+
+    def _watch(self, connection: int, request: int, call: m.Watch) -> None:
+        watcher = self.fabric.tables.watch(connection, request, call)
+        self.fabric.park(connection, request, watcher)
+        self._now(connection, request, 0)
+
+    # --- sessions --------------------------------------------------------------------------
+
+    def _session_open(self, connection: int, request: int, call: m.SessionOpen) -> None:
+        number, entry = self.fabric.tables.begin(call)
+        self._when_safe(connection, request, entry, number)
+
+    def _session_close(self, connection: int, request: int, call: m.SessionClose) -> None:
+        entry = self.fabric.tables.end(call.session)
+        self._when_safe(connection, request, entry, entry is not None)

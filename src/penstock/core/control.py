@@ -1,0 +1,232 @@
+"""Definitions of streams, and what operators and upper layers do with queues by hand."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import xxhash
+
+from penstock.core import queue_rules as rules
+from penstock.core.changes import Change, Op
+from penstock.core.kernel import Kernel
+from penstock.core.queues import Queues
+from penstock.core.records import Defined, Deleted, Registered
+from penstock.core.shard import Shard, Stream
+from penstock.core.topics import Topics
+from penstock.errors import ExistsError, InvalidError, LimitError, NotFoundError
+from penstock.wire import messages as m
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+from penstock.wire.limits import MAX_NAME_BYTES, MAX_PARTITIONS
+
+MAX_STREAMS = 100_000
+_NAME = re.compile(r"[\w.:/@+-]+")
+_FIXED = {"queue": {"ordered"}, "topic": {"partitions", "keep"}, "table": set[str]()}
+
+
+class Control:
+    """Creates, finds, changes and deletes streams."""
+
+    def __init__(self, kernel: Kernel, queues: Queues, topics: Topics) -> None:
+        self.kernel = kernel
+        self.queues = queues
+        self.topics = topics
+        self.last_id = 0
+
+    # --- definitions -----------------------------------------------------------------------
+
+    def open(self, call: m.Open) -> tuple[m.StreamInfo, Entry | None]:
+        """Finds or creates a stream; the entry to wait for if it is new."""
+        if call.kind not in m.OPTION_TYPES:
+            raise InvalidError(f"{call.kind!r}: use queue, topic or table")
+        number = self.kernel.names.get((call.namespace, call.kind, call.name))
+        if number is not None:
+            stream = self.kernel.streams[number]
+            _check_same(stream, call.options or {})
+            return stream.info, None
+        if not call.create:
+            raise NotFoundError(f"there is no {call.kind} {call.name!r}")
+        if len(self.kernel.streams) >= MAX_STREAMS:
+            raise LimitError(f"{MAX_STREAMS:,} streams exist already")
+        _check_name(call.name)
+        _check_name(call.namespace)
+        options = check_options(call.kind, call.options or {})
+        placement = self._placement(options.partitions) if call.kind == "topic" else []
+        info = m.StreamInfo(
+            self.last_id + 1, call.kind, call.name, call.namespace,
+            msgspec.structs.asdict(options), placement,
+        )  # fmt: skip
+        return info, self._define(info)
+
+    def _placement(self, partitions: int) -> list[int]:
+        """Partitions lie on neighbouring shards from a place of the topic's own."""
+        first = xxhash.xxh3_64_intdigest((self.last_id + 1).to_bytes(8, "little"))
+        return [(first + number) % len(self.kernel.shards) for number in range(partitions)]
+
+    def _define(self, info: m.StreamInfo) -> Entry:
+        entry = self.kernel.note(self.kernel.control, Defined(info), Durability.SYNCED)
+        self.defined(info)
+        return entry
+
+    def defined(self, info: m.StreamInfo) -> None:
+        """Fold: a stream exists, or has other settings."""
+        self.last_id = max(self.last_id, info.id)
+        self.kernel.define(info)
+
+    def configure(self, call: m.Configure) -> tuple[m.StreamInfo, Entry]:
+        """Changes settings that may change while a stream lives."""
+        stream = self.kernel.streams.get(call.stream)
+        if stream is None:
+            raise NotFoundError(f"there is no stream with id {call.stream}")
+        info = stream.info
+        if fixed := sorted(_FIXED[info.kind] & set(call.options)):
+            raise InvalidError(f"{', '.join(fixed)} cannot be changed once a {info.kind} exists")
+        options = check_options(info.kind, {**info.options, **call.options})
+        info = msgspec.structs.replace(info, options=msgspec.structs.asdict(options))
+        return info, self._define(info)
+
+    def delete(self, call: m.Delete) -> Entry | None:
+        """Deletes a stream and its data; None if there is none."""
+        number = self.kernel.names.get((call.namespace, call.kind, call.name))
+        if number is None:
+            return None
+        entry = self.kernel.note(self.kernel.control, Deleted(number), Durability.SYNCED)
+        self.deleted(number)
+        return entry
+
+    def deleted(self, number: int) -> None:
+        """Fold: a stream is gone."""
+        self.kernel.undefine(number)
+        self.queues.views.pop(number, None)
+
+    def streams(self, call: m.Streams) -> list[m.StreamInfo]:
+        """All streams of a kind and namespace, by name."""
+        found = [
+            stream.info
+            for stream in self.kernel.streams.values()
+            if stream.info.namespace == call.namespace and call.kind in (None, stream.info.kind)
+        ]
+        return sorted(found, key=lambda info: (info.kind, info.name))
+
+    # --- queues by hand --------------------------------------------------------------------
+
+    def purge(self, call: m.Purge) -> int:
+        """Drops what waits, or the dead letters; how many messages."""
+        stream = self.kernel.stream(call.stream, "queue")
+        before = stream.totals.messages
+        for queue in list(self.queues.view(call.stream).shards.values()):
+            limit = stream.totals.messages
+            changes = rules.redrive(queue, limit, Op.BURY) if call.dead else rules.purge(queue)
+            self.queues.change(stream, queue, changes)
+        return before - stream.totals.messages
+
+    def redrive(self, call: m.Redrive) -> int:
+        """Brings dead letters back; how many messages."""
+        stream = self.kernel.stream(call.stream, "queue")
+        moved = 0
+        for queue in list(self.queues.view(call.stream).shards.values()):
+            changes = rules.redrive(queue, call.limit - moved, Op.REDRIVE)
+            moved += sum(queue.dead[change.position].messages for change in changes)
+            self.queues.change(stream, queue, changes)
+            self.queues.arrived(queue)
+        return moved
+
+    def release(self, call: m.Release) -> list[str]:
+        """Makes held messages available, by id."""
+        stream = self.kernel.stream(call.stream, "queue")
+        return [self._release(stream, key) for key in call.ids]
+
+    def _release(self, stream: Stream, key: bytes) -> str:
+        queue = self.kernel.shard_of(key).queues.get(stream.info.id)
+        if queue is None:
+            return "unknown"
+        run = queue.held.get(key)
+        if run is None:
+            return "unknown" if queue.ids.find(key) is None else "done"
+        self.queues.change(stream, queue, [Change(Op.RELEASE, run.span, 0, run.position)])
+        self.queues.arrived(queue)
+        return "released"
+
+    def producer(self, call: m.Producer) -> tuple[m.ProducerInfo, Entry]:
+        """A new instance of a named producer; older ones are fenced."""
+        stream = self.kernel.streams.get(call.stream)
+        if stream is None or stream.info.kind == "table":
+            raise NotFoundError(f"there is no queue or topic with id {call.stream}")
+        _check_name(call.name)
+        shard = self._producer_shard(stream, call)
+        label = f"{call.stream}/{call.partition}/{call.name}"
+        identity = xxhash.xxh3_64_intdigest(label.encode()) or 1
+        window = shard.producers.windows.get(identity)
+        if window is None:
+            shard.producers.has_room(self.kernel.now_us)
+        instance = 1 if window is None else window.instance + 1
+        entry = self.kernel.note(shard, Registered(identity, instance), Durability.SYNCED)
+        stored = shard.producers.windows[identity].next_sequence
+        return m.ProducerInfo(identity, instance, shard.id, stored), entry
+
+    def _producer_shard(self, stream: Stream, call: m.Producer) -> Shard:
+        if stream.info.kind == "topic":
+            return self.topics.shard(stream, call.partition)
+        if stream.options.ordered == "key":
+            raise InvalidError('a queue with ordered="key" takes no named producers')
+        ordered = stream.options.ordered == "queue"
+        return self.kernel.shard_of((stream.info.name if ordered else call.name).encode())
+
+    # --- snapshot --------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data for `load`."""
+        infos = [stream.info for stream in self.kernel.streams.values()]
+        return {"streams": msgspec.to_builtins(infos, builtin_types=[bytes]), "last": self.last_id}
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Defines what this snapshot defines."""
+        for info in msgspec.convert(data["streams"], list[m.StreamInfo]):
+            self.defined(info)
+        self.last_id = data["last"]
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name.encode()) <= MAX_NAME_BYTES or not _NAME.fullmatch(name):
+        raise InvalidError(
+            f"{name!r} is not a name: 1 to {MAX_NAME_BYTES} letters, digits and . _ - : / @ +"
+        )
+
+
+def check_options(kind: str, options: dict[str, Any]) -> Any:
+    """Settings as their type; InvalidError names the one that is wrong."""
+    try:
+        checked = msgspec.convert(options, m.OPTION_TYPES[kind])
+        level = Durability.named(checked.durability)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise InvalidError(f"settings of a {kind}: {error}") from None
+    if level == Durability.REPLICATED:
+        raise InvalidError("durability 'replicated' needs a cluster; this node stands alone")
+    for name, value in msgspec.structs.asdict(checked).items():
+        if isinstance(value, int) and value < 0:
+            raise InvalidError(f"settings of a {kind}: {name} cannot be negative")
+    if isinstance(checked, m.QueueOptions) and checked.ordered not in ("no", "queue", "key"):
+        raise InvalidError(f'ordered {checked.ordered!r}: use "no", "queue" or "key"')
+    if isinstance(checked, m.TopicOptions):
+        _check_topic(checked)
+    return checked
+
+
+def _check_topic(options: m.TopicOptions) -> None:
+    if not 0 < options.partitions <= MAX_PARTITIONS:
+        raise InvalidError(f"a topic has 1 to {MAX_PARTITIONS} partitions")
+    if options.keep not in ("all", "latest"):
+        raise InvalidError(f'keep {options.keep!r}: use "all" or "latest"')
+
+
+def _check_same(stream: Stream, wanted: dict[str, Any]) -> None:
+    have = stream.info.options
+    check_options(stream.info.kind, {**have, **wanted})
+    if other := [name for name, value in wanted.items() if have.get(name) != value]:
+        shown = ", ".join(f"{name}={have.get(name)!r}" for name in other)
+        raise ExistsError(
+            f"{stream.info.kind} {stream.info.name!r} exists with {shown}",
+            advice="Open it without these settings, or change them with configure().",
+        )

@@ -1,0 +1,77 @@
+"""What the core asks its shell to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from penstock.core.runs import Run
+from penstock.wire.buffers import Buffer
+from penstock.wire.entry import Entry
+
+
+@dataclass(slots=True)
+class Append:
+    """Write this entry to the journal; hand it to `Fabric.committed` when it is safe enough."""
+
+    entry: Entry
+
+
+@dataclass(slots=True)
+class Send:
+    """Send these bytes, a whole frame, to a connection."""
+
+    connection: int
+    parts: list[Buffer]
+
+
+class Slice(NamedTuple):
+    """Part of the batch in the record at `location`: the messages of a run, under a grant or 0."""
+
+    shard: int
+    grant: int
+    run: Run
+    deliveries: int
+    location: int
+    length: int
+    base: int  # of the stored batch
+
+
+@dataclass(slots=True)
+class Deliver:
+    """Read the slices and send them as one POP answer or DELIVER frame."""
+
+    connection: int
+    verb: int
+    request: int
+    flags: int
+    slices: list[Slice]
+
+
+@dataclass(slots=True)
+class Serve:
+    """Read the batches of records (location, length, base); send them as the answer to a FETCH."""
+
+    connection: int
+    request: int
+    start: int
+    end: int
+    batches: list[tuple[int, int, int]]
+
+
+@dataclass(slots=True)
+class Free:
+    """Bytes of a record are not needed any more."""
+
+    location: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Close:
+    """Close a connection after what was sent before."""
+
+    connection: int
+
+
+Effect: TypeAlias = Append | Send | Deliver | Serve | Free | Close

@@ -1,0 +1,361 @@
+"""The node's core: frames in, effects out. All services, put together.
+
+`handle` takes one frame of one connection; `committed` takes entries back when they are safe;
+`tick` lets time pass. What they want done is left in `effects`, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.core.calls import Calls
+from penstock.core.control import Control
+from penstock.core.effects import Close, Effect
+from penstock.core.kernel import Kernel
+from penstock.core.pushes import Pushes
+from penstock.core.queues import Queues
+from penstock.core.records import (
+    Defined,
+    Deleted,
+    Kind,
+    SessionBegun,
+    SessionEnded,
+    read_note,
+    read_transaction,
+)
+from penstock.core.shard import CONTROL, Replayed
+from penstock.core.tables import Tables, Watcher
+from penstock.core.topics import Reader, Topics
+from penstock.core.transactions import Transactions
+from penstock.core.views import Subscription, Waiter
+from penstock.errors import (
+    DamagedError,
+    InvalidError,
+    NotFoundError,
+    PenstockError,
+    ProtocolError,
+)
+from penstock.wire import frames
+from penstock.wire import messages as m
+from penstock.wire.batch import Batch
+from penstock.wire.entry import Entry
+from penstock.wire.frames import Flag, Verb
+from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
+
+Parked = Waiter | Subscription | Reader | Watcher
+_HOT_WRITES = {Verb.PUSH, Verb.POP, Verb.SETTLE}
+_decode_extra = msgspec.msgpack.Decoder(frames.PushExtra).decode
+_decode_hello = msgspec.msgpack.Decoder(m.Hello).decode
+
+
+class Fabric:
+    """The state machine of one node."""
+
+    def __init__(self, shards: int, now_us: int, node: str = "", cluster: int = 0) -> None:
+        self.node, self.cluster = node, cluster
+        self.kernel = kernel = Kernel(shards, now_us)
+        self.queues = Queues(kernel)
+        self.topics = Topics(kernel)
+        self.tables = Tables(kernel)
+        self.control = Control(kernel, self.queues, self.topics)
+        self.pushes = Pushes(kernel, self.queues, self.topics)
+        self.transactions = Transactions(kernel, self.queues, self.topics, self.tables, self.pushes)
+        self.calls = Calls(self)
+        self.connections: dict[int, dict[int, Parked]] = {}
+        self.extra_figures: Callable[[], dict[str, Any]] = dict  # the shell's
+        self._unfinished: list[tuple[int, int, m.Transact]] = []
+        self._verbs: dict[int, Callable[[int, int, int, memoryview], None]] = {
+            Verb.PUSH: self._push,
+            Verb.POP: self._pop,
+            Verb.SETTLE: self._settle,
+            Verb.FETCH: self._fetch,
+            Verb.SUBSCRIBE: self._subscribe,
+            Verb.CREDIT: self._credit,
+            Verb.CANCEL: self._cancel,
+            Verb.CALL: self._call,
+        }
+
+    # --- events ----------------------------------------------------------------------------
+
+    def handle(self, connection: int, frame: bytearray, now_us: int) -> None:
+        """One frame from a connection. A frame that is none closes the connection."""
+        self.kernel.now_us = now_us
+        _, verb, flags, _, request = frames.FRAME.unpack_from(frame)
+        try:
+            self._dispatch(
+                connection, verb, flags, request, memoryview(frame)[frames.FRAME_BYTES :]
+            )
+        except (ProtocolError, DamagedError) as error:
+            self.kernel.fail(connection, verb, request, error)
+            self.kernel.effects.append(Close(connection))
+        except PenstockError as error:
+            self.kernel.fail(connection, verb, request, error)
+
+    def _dispatch(
+        self, connection: int, verb: int, flags: int, request: int, body: memoryview
+    ) -> None:
+        if connection not in self.connections:
+            self._hello(connection, verb, request, body)
+            return
+        handler = self._verbs.get(verb)
+        if handler is None:
+            raise ProtocolError(f"unknown verb {verb}")
+        if self.kernel.refusing is not None and verb in _HOT_WRITES:
+            raise self.kernel.refusing
+        handler(connection, request, flags, body)
+
+    def committed(self, entries: list[Entry], now_us: int) -> None:
+        """Entries are as safe as they were asked to be, in the order in which they were logged."""
+        self.kernel.now_us = now_us
+        shards, control = self.kernel.shards, self.kernel.control
+        for entry in entries:
+            shard = control if entry.shard == CONTROL else shards[entry.shard]
+            if entry.number > shard.safe:
+                shard.safe = entry.number
+            if entry.done is not None:
+                entry.done(entry)
+
+    def tick(self, now_us: int) -> None:
+        """Time passes."""
+        if self.kernel.refusing is None:
+            self.kernel.now_us = now_us
+            self.kernel.timers.run(now_us)
+
+    def next_due(self) -> int | None:
+        """When `tick` should be called."""
+        return None if self.kernel.refusing is not None else self.kernel.timers.next_due()
+
+    def refuse(self, error: PenstockError | None) -> None:
+        """The disk takes nothing (or, with None, takes writes again)."""
+        self.kernel.refusing = error
+        if error is None:
+            for view in list(self.queues.views.values()):
+                self.queues.serve(view)
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done since the last time, in order."""
+        effects, self.kernel.effects = self.kernel.effects, []
+        return effects
+
+    # --- connections -----------------------------------------------------------------------
+
+    def _hello(self, connection: int, verb: int, request: int, body: memoryview) -> None:
+        if verb != Verb.HELLO:
+            raise ProtocolError("the first frame of a connection must be HELLO")
+        try:
+            hello = _decode_hello(body)
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(f"a HELLO that cannot be read: {error}") from error
+        if hello.version != frames.PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"the client speaks version {hello.version}, this node {frames.PROTOCOL_VERSION}"
+            )
+        self.connections[connection] = {}
+        welcome = m.Welcome(
+            frames.PROTOCOL_VERSION, self.node, self.cluster, len(self.kernel.shards),
+            MAX_FRAME_BYTES, MAX_IN_FLIGHT,
+        )  # fmt: skip
+        self.kernel.answer(connection, Verb.HELLO, request, welcome)
+
+    def disconnect(self, connection: int) -> None:
+        """A connection is gone: what it had parked is over. Its leases last."""
+        for parked in self.connections.pop(connection, {}).values():
+            parked.over = True
+
+    def pause(self, connection: int, paused: bool, now_us: int) -> None:
+        """A connection takes no more (or takes more again): nothing is pushed to it meanwhile."""
+        self.kernel.now_us = now_us
+        for parked in list(self.connections.get(connection, {}).values()):
+            if isinstance(parked, Subscription):
+                parked.paused = paused
+                if not paused:
+                    self.queues.serve(self.queues.view(parked.body.stream))
+            elif isinstance(parked, Watcher):
+                parked.paused = paused
+
+    def park(self, connection: int, request: int, parked: Parked) -> None:
+        """Remembers what a connection waits for."""
+        waiting = self.connections[connection]
+        if len(waiting) >= MAX_IN_FLIGHT:
+            self.connections[connection] = waiting = {
+                number: item for number, item in waiting.items() if not item.over
+            }
+        waiting[request] = parked
+
+    # --- hot verbs -------------------------------------------------------------------------
+
+    def _push(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        head = frames.PushBody(*_unpack(frames.PUSH, body))
+        at = frames.PUSH.size
+        extra = _read_extra(body[at : at + head.extra]) if head.extra else _NO_EXTRA
+        batch = Batch.parse(body[at + head.extra :])
+        resend = bool(flags & Flag.RESEND)
+        self.pushes.push(connection, request, head, extra, batch, resend)
+
+    def _pop(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        head = frames.PopBody(*_unpack(frames.POP, body))
+        waiter = self.queues.pop(connection, request, head)
+        if waiter is not None:
+            self.park(connection, request, waiter)
+
+    def _settle(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        stream, count = _unpack(frames.SETTLE_HEAD, body)
+        items = body[frames.SETTLE_HEAD.size :]
+        if count * frames.SETTLE_ITEM.size != len(items):
+            raise ProtocolError(f"{len(items)} bytes are not {count} settlements")
+        unpacked = map(frames.SettleItem._make, frames.SETTLE_ITEM.iter_unpack(items))
+        self.queues.settle(connection, request, stream, list(unpacked))
+
+    def _fetch(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        head = frames.FetchBody(*_unpack(frames.FETCH, body))
+        reader = self.topics.fetch(connection, request, head)
+        if reader is not None:
+            self.park(connection, request, reader)
+
+    def _subscribe(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        head = frames.PopBody(*_unpack(frames.POP, body))
+        subscription = self.queues.subscribe(connection, request, head)
+        self.park(connection, request, subscription)
+        self.queues.serve(self.queues.view(head.stream))
+
+    def _credit(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        (messages,) = _unpack(frames.CREDIT, body)
+        parked = self.connections[connection].get(request)
+        if isinstance(parked, Subscription):
+            parked.credit = min(parked.credit + messages, 1 << 31)
+            self.queues.serve(self.queues.view(parked.body.stream))
+
+    def _cancel(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        parked = self.connections[connection].pop(request, None)
+        if parked is not None:
+            parked.over = True
+
+    def _call(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        self.calls.run(connection, request, m.read_request(body))
+
+    # --- recovery --------------------------------------------------------------------------
+
+    def replay(self, record: Replayed, now_us: int) -> None:
+        """Folds one record of the journal. Call in order, then `restart`."""
+        self.kernel.now_us = now_us
+        if record.kind == Kind.BARRIER:
+            return
+        if record.shard == CONTROL:
+            self._replay_control(record)
+            return
+        shard = self.kernel.shards[record.shard]
+        if record.kind == Kind.TRANSACTION and record.number > shard.last:
+            self._unfinished.append((shard.id, record.number, read_transaction(record.meta)))
+        shard.replay(record, now_us)
+
+    def _replay_control(self, record: Replayed) -> None:
+        control = self.kernel.control
+        if record.number <= control.last:
+            return
+        control.last = record.number
+        note = read_note(record.meta)
+        if isinstance(note, Defined):
+            self.control.defined(note.info)
+        elif isinstance(note, Deleted):
+            self.control.deleted(note.stream)
+        elif isinstance(note, SessionBegun):
+            self.tables.began(note.session, note.ttl_us)
+        elif isinstance(note, SessionEnded):
+            self.tables.sessions.pop(note.session, None)
+
+    def restart(self, now_us: int) -> None:
+        """After the last record: time starts anew, and cut-off transactions are carried out."""
+        kernel = self.kernel
+        kernel.now_us = now_us
+        kernel.effects.clear()  # what was freed meanwhile is not counted as live either
+        for stream in kernel.streams.values():
+            if stream.info.kind == "table":
+                parts = (s.tables.get(stream.info.id) for s in kernel.shards)
+                stream.totals.bytes = sum(table.bytes for table in parts if table is not None)
+        for shard in (*kernel.shards, kernel.control):
+            shard.restart(now_us)
+            shard.safe = shard.last
+        self.tables.restart()
+        for shard in kernel.shards:
+            for queue in shard.queues.values():
+                self.queues.view(queue.stream).shards[shard.id] = queue
+                self.queues.arrived(queue)
+        for home, number, txn in self._unfinished:
+            level = max(s.level for s in kernel.streams.values()) if kernel.streams else None
+            if level is not None:
+                self.transactions.carry_out(txn, kernel.shards[home], number, level, missing=True)
+        self._unfinished.clear()
+
+    # --- figures ---------------------------------------------------------------------------
+
+    def stream_figures(self, number: int) -> dict[str, Any]:
+        """Figures of one stream."""
+        stream = self.kernel.streams.get(number)
+        if stream is None:
+            raise NotFoundError(f"there is no stream with id {number}")
+        services: dict[str, Queues | Topics | Tables] = {
+            "queue": self.queues, "topic": self.topics, "table": self.tables,
+        }  # fmt: skip
+        figures = services[stream.info.kind].figures(stream)
+        return {"name": stream.info.name, "kind": stream.info.kind, **figures}
+
+    def figures(self) -> dict[str, Any]:
+        """Figures of the node."""
+        kinds = [stream.info.kind for stream in self.kernel.streams.values()]
+        refusing = self.kernel.refusing
+        return {
+            "node": self.node,
+            "connections": len(self.connections),
+            "queues": kinds.count("queue"),
+            "topics": kinds.count("topic"),
+            "tables": kinds.count("table"),
+            "sessions": len(self.tables.sessions),
+            "messages": sum(s.totals.messages for s in self.kernel.streams.values()),
+            "bytes": sum(s.totals.bytes for s in self.kernel.streams.values()),
+            "damaged": sum(d[3] for shard in self.kernel.shards for d in shard.damaged),
+            "refusing": None if refusing is None else str(refusing),
+            **self.extra_figures(),
+        }
+
+    # --- snapshot --------------------------------------------------------------------------
+
+    def snapshot_control(self) -> dict[str, Any]:
+        """Definitions and sessions."""
+        sessions = [(number, s.ttl_us) for number, s in self.tables.sessions.items()]
+        return {
+            **self.control.snapshot(),
+            "number": self.kernel.control.last,
+            "sessions": sessions,
+            "last_session": self.tables.last_session,
+        }
+
+    def load_control(self, data: dict[str, Any]) -> None:
+        """The reverse; before any shard is loaded."""
+        self.control.load(data)
+        self.kernel.control.last = data["number"]
+        for number, ttl_us in data["sessions"]:
+            self.tables.began(number, ttl_us)
+        self.tables.last_session = data["last_session"]
+
+
+_NO_EXTRA = frames.PushExtra()
+
+
+def _unpack(layout: Any, body: memoryview) -> tuple[Any, ...]:
+    if len(body) < layout.size:
+        raise ProtocolError(f"a body of {len(body)} bytes is too short")
+    fields: tuple[Any, ...] = layout.unpack_from(body)
+    return fields
+
+
+def _read_extra(packed: memoryview) -> frames.PushExtra:
+    size = int.from_bytes(packed[:4], "little")
+    if size > len(packed) - 4:
+        raise ProtocolError("the extra part of a push is cut short")
+    try:
+        return _decode_extra(packed[4 : 4 + size])
+    except msgspec.MsgspecError as error:
+        raise InvalidError(f"the extra part of a push: {error}") from error

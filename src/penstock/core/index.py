@@ -1,0 +1,175 @@
+"""Where the batches of one sequence of positions are: packed columns, about 45 bytes a batch."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+_TRIM_FROM = 1024  # rows; below this a dead prefix is not worth moving memory
+
+
+class Stored(NamedTuple):
+    """One batch: where it starts and lies, and how many messages it covers, holds, has live."""
+
+    base: int
+    span: int  # positions that belong to it
+    rows: int  # messages that are stored: fewer than span once finished ones were left out
+    live: int
+    location: int
+    length: int
+    arrived_us: int
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes that are not free yet, as `BatchIndex.finish` counts them."""
+        return self.length - self.length * (self.rows - self.live) // self.rows
+
+
+class BatchIndex:
+    """Batches in order of position. Appended at the end; finished anywhere.
+
+    `span` positions belong to a batch; `live` of them are not finished. A batch whose last message
+    is finished keeps its row (with location 0) until the rows before it are gone too.
+    """
+
+    __slots__ = (
+        "_arrived", "_base", "_dead", "_first", "_length", "_live", "_location", "_rows",
+        "_span")  # fmt: skip
+
+    def __init__(self) -> None:
+        self._base = array("Q")
+        self._span = array("I")
+        self._rows = array("I")
+        self._live = array("I")
+        self._location = array("Q")
+        self._length = array("I")
+        self._arrived = array("Q")
+        self._first = 0  # rows before it are finished
+        self._dead = 0  # finished rows after it
+
+    def __len__(self) -> int:
+        return len(self._base) - self._first - self._dead
+
+    def append(self, base: int, span: int, location: int, length: int, arrived_us: int) -> None:
+        """Adds a batch after all others; all its messages are live."""
+        self._base.append(base)
+        self._span.append(span)
+        self._rows.append(span)
+        self._live.append(span)
+        self._location.append(location)
+        self._length.append(length)
+        self._arrived.append(arrived_us)
+
+    def row_of(self, position: int) -> int:
+        """The row whose span holds the position, or -1."""
+        row = bisect_right(self._base, position, self._first) - 1
+        if row < self._first or position >= self._base[row] + self._span[row]:
+            return -1
+        return row
+
+    def next_row(self, position: int) -> int:
+        """The first row that starts at or after the position, or -1."""
+        row = bisect_right(self._base, position - 1, self._first) if position else self._first
+        return row if row < len(self._base) else -1
+
+    @property
+    def rows_end(self) -> int:
+        """The number after the last row."""
+        return len(self._base)
+
+    def base_at(self, time_us: int, otherwise: int) -> int:
+        """The base of the first batch that arrived at or after a time."""
+        row = bisect_left(self._arrived, time_us, self._first)
+        return self._base[row] if row < len(self._base) else otherwise
+
+    def at(self, row: int) -> Stored:
+        """The batch in a row."""
+        return Stored(
+            self._base[row], self._span[row], self._rows[row], self._live[row],
+            self._location[row], self._length[row], self._arrived[row],
+        )  # fmt: skip
+
+    def find(self, position: int) -> Stored | None:
+        """The batch that holds a position, if any of it is live."""
+        row = self.row_of(position)
+        return None if row < 0 or not self._live[row] else self.at(row)
+
+    def finish(self, position: int, count: int) -> tuple[int, int]:
+        """`count` messages of the batch that holds the position are finished.
+
+        Returns its location and how many bytes of it are free by that: in proportion, and the rest
+        with the last message, so that the sum is the batch's length.
+        """
+        row = self.row_of(position)
+        assert row >= 0, "finish of an unknown position"
+        length, rows, live = self._length[row], self._rows[row], self._live[row]
+        assert count <= live, "more finished than live"
+        location = self._location[row]
+        freed = length * (rows - live + count) // rows - length * (rows - live) // rows
+        self._live[row] = live - count
+        if live == count:
+            self._location[row] = 0
+            self._dead += 1
+            self._trim()
+        return location, freed
+
+    def move(self, base: int, old: int, new: int, length: int, rows: int) -> Stored | None:
+        """The batch was copied elsewhere, `rows` messages of it. As it was before, or None if it
+        is gone meanwhile."""
+        row = self.row_of(base)
+        if row < 0 or self._location[row] != old:
+            return None
+        before = self.at(row)
+        self._location[row], self._length[row], self._rows[row] = new, length, rows
+        return before
+
+    def rows(self) -> Iterator[Stored]:
+        """All batches with live messages, oldest first. Do not finish any meanwhile."""
+        return (self.at(row) for row in range(self._first, len(self._base)) if self._live[row])
+
+    def first(self) -> Stored | None:
+        """The oldest batch with live messages."""
+        self._trim()
+        return self.at(self._first) if self._first < len(self._base) else None
+
+    def _trim(self) -> None:
+        first, end = self._first, len(self._base)
+        while first < end and not self._live[first]:
+            first += 1
+        self._dead -= first - self._first
+        self._first = first
+        if first >= _TRIM_FROM and first * 2 > end:
+            for column in self._columns():
+                del column[:first]
+            self._first = 0
+        elif self._dead >= _TRIM_FROM and self._dead * 2 > end - first:
+            self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        keep = np.flatnonzero(np.frombuffer(self._live, np.uint32)).tolist()
+        for column in self._columns():
+            column[:] = array(column.typecode, [column[row] for row in keep])
+        self._first = self._dead = 0
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return (
+            self._base, self._span, self._rows, self._live, self._location, self._length,
+            self._arrived,
+        )  # fmt: skip
+
+    def snapshot(self) -> list[bytes]:
+        """The columns as bytes, finished rows in front left out."""
+        return [column[self._first :].tobytes() for column in self._columns()]
+
+    @classmethod
+    def restore(cls, columns: list[bytes]) -> BatchIndex:
+        """The index that made this snapshot."""
+        index = cls()
+        for column, data in zip(index._columns(), columns, strict=True):
+            column.frombytes(data)
+        index._dead = index._live.count(0)
+        return index

@@ -1,0 +1,149 @@
+"""What all services of a node share: shards, definitions, the log, timers, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+import xxhash
+
+from penstock.core.effects import Append, Effect, Free, Send
+from penstock.core.queue import Totals
+from penstock.core.records import Kind, Note, pack_note
+from penstock.core.shard import CONTROL, Shard, Stream
+from penstock.errors import NotFoundError, PenstockError
+from penstock.wire.buffers import Buffer
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+from penstock.wire.frames import Flag, error_frame, frame
+from penstock.wire.messages import OPTION_TYPES, StreamInfo, pack
+
+Done = Callable[[Entry], None]
+
+
+class Timers:
+    """Things to do at a time. An action that is not wanted any more must find that out itself."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None:
+        """Call `action` at or after a time."""
+        heappush(self._heap, (time_us, next(self._order), action))
+
+    def run(self, now_us: int) -> None:
+        """Calls all whose time has come."""
+        while self._heap and self._heap[0][0] <= now_us:
+            heappop(self._heap)[2]()
+
+    def next_due(self) -> int | None:
+        """When the next action is due."""
+        return self._heap[0][0] if self._heap else None
+
+
+class Kernel:
+    """Shared state. `now_us` is the time of the event that is being handled."""
+
+    def __init__(self, shards: int, now_us: int) -> None:
+        self.streams: dict[int, Stream] = {}
+        self.names: dict[tuple[str, str, str], int] = {}
+        self.shards = [Shard(number, self.streams) for number in range(shards)]
+        self.control = Shard(CONTROL, self.streams)
+        self.effects: list[Effect] = []
+        self.timers = Timers()
+        self.now_us = now_us
+        self.refusing: PenstockError | None = None  # why nothing can be written now
+
+    # --- definitions -----------------------------------------------------------------------
+
+    def define(self, info: StreamInfo) -> Stream:
+        """A stream exists, or has other settings; its figures go on."""
+        known = self.streams.get(info.id)
+        totals = Totals(self.free) if known is None else known.totals
+        options = read_options(info.kind, info.options)
+        stream = self.streams[info.id] = Stream(info, options, totals, level_of(options))
+        self.names[info.namespace, info.kind, info.name] = info.id
+        for shard in self.shards:
+            if (queue := shard.queues.get(info.id)) is not None:
+                queue.options = options
+        for shard in self.shards:
+            for key in [key for key in shard.partitions if key[0] == info.id]:
+                shard.partitions[key].options = options
+        return stream
+
+    def undefine(self, stream: int) -> None:
+        """A stream is gone, with all its data."""
+        definition = self.streams.pop(stream, None)
+        if definition is None:
+            return
+        info = definition.info
+        del self.names[info.namespace, info.kind, info.name]
+        for shard in self.shards:
+            for location, size in shard.drop_stream(stream):
+                self.free(location, size)
+
+    def stream(self, number: int, kind: str) -> Stream:
+        """A stream by its id; NotFoundError if it is gone or something else."""
+        stream = self.streams.get(number)
+        if stream is None or stream.info.kind != kind:
+            raise NotFoundError(f"there is no {kind} with id {number}; it may have been deleted")
+        return stream
+
+    def shard_of(self, key: bytes) -> Shard:
+        """The shard that a key hashes to."""
+        return self.shards[xxhash.xxh3_64_intdigest(key) % len(self.shards)]
+
+    # --- log -------------------------------------------------------------------------------
+
+    def log(
+        self, shard: Shard, kind: int, meta: bytes, level: Durability, done: Done | None = None,
+        payload: Buffer | None = None,
+    ) -> Entry:  # fmt: skip
+        """Appends a record to a shard's log; `done` is called when it is as safe as `level`."""
+        shard.last += 1
+        entry = Entry(shard.id, kind, shard.epoch, shard.last, meta, payload, level, done)
+        self.effects.append(Append(entry))
+        return entry
+
+    def note(self, shard: Shard, note: Note, level: Durability, done: Done | None = None) -> Entry:
+        """Logs a small fact and folds it at once."""
+        entry = self.log(shard, Kind.NOTE, pack_note(note), level, done)
+        shard.noted(note, entry.number, self.now_us)
+        return entry
+
+    def barrier(self, level: Durability, done: Done) -> Entry:
+        """No record of any shard: `done` is called when all that was logged before is that safe."""
+        entry = Entry(CONTROL, Kind.BARRIER, 0, 0, b"", None, level, done)
+        self.effects.append(Append(entry))
+        return entry
+
+    def free(self, location: int, size: int) -> None:
+        """Stored bytes are not needed any more."""
+        self.effects.append(Free(location, size))
+
+    # --- answers ---------------------------------------------------------------------------
+
+    def send(self, connection: int, verb: int, request: int, body: Buffer = b"") -> None:
+        """Answers a request."""
+        self.effects.append(Send(connection, [frame(verb, request, Flag.RESPONSE, body)]))
+
+    def answer(self, connection: int, verb: int, request: int, value: Any) -> None:
+        """Answers a request with a value, as msgpack."""
+        self.send(connection, verb, request, pack(value))
+
+    def fail(self, connection: int, verb: int, request: int, error: PenstockError) -> None:
+        """Answers a request with an error."""
+        self.effects.append(Send(connection, [error_frame(verb, request, error)]))
+
+
+def read_options(kind: str, options: dict[str, Any]) -> Any:
+    """Settings as their type; the dict is known to be good."""
+    return OPTION_TYPES[kind](**options)
+
+
+def level_of(options: Any) -> Durability:
+    """What an acknowledgement of this stream means."""
+    return Durability.named(options.durability)

@@ -1,0 +1,113 @@
+"""What the cleaner asks: which rows of a stored batch are still wanted, and where they went."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+import numpy as np
+
+from penstock.core.index import BatchIndex, Stored
+from penstock.core.kernel import Kernel
+from penstock.core.partition import Partition
+from penstock.core.queue import QueueShard
+from penstock.core.records import Kind, PushMeta, read_forward, read_push
+from penstock.core.runs import Run, full, mask_of, window
+
+
+def read_meta(kind: int, meta: bytes) -> PushMeta:
+    """Where the batch of a record belongs."""
+    return read_push(read_forward(meta)[1] if kind & Kind.FORWARDED else meta)
+
+
+class Liveness:
+    """Answers for one round of cleaning: it remembers runs, so use a new one for every round."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._runs: dict[tuple[int, int], list[Run]] = {}
+
+    def at(self, shard: int, kind: int, meta: bytes) -> Stored | None:
+        """The stored batch that a record holds or held, if any of it is live."""
+        push = read_meta(kind, meta)
+        index = self._index(shard, push)
+        return None if index is None else index.find(push.base)
+
+    def live_mask(self, shard: int, kind: int, meta: bytes, stored: Stored) -> int:
+        """Mask of wanted positions, relative to the batch's base."""
+        push, owner = read_meta(kind, meta), self.kernel.shards[shard]
+        if (partition := owner.partitions.get((push.stream, push.partition))) is not None:
+            return full(stored.span) & ~partition.thin.get(push.base, 0)
+        return self._queue_mask(owner.queues[push.stream], stored)
+
+    def _index(self, shard: int, push: PushMeta) -> BatchIndex | None:
+        owner = self.kernel.shards[shard]
+        partition = owner.partitions.get((push.stream, push.partition))
+        if partition is not None:
+            return partition.index
+        queue = owner.queues.get(push.stream)
+        lane = None if queue is None else queue.lane_at(push.base)
+        return None if lane is None else lane.index
+
+    def _queue_mask(self, queue: QueueShard, stored: Stored) -> int:
+        runs = self._runs.get((queue.shard, queue.stream))
+        if runs is None:
+            runs = self._runs[queue.shard, queue.stream] = _all_runs(queue)
+        end = stored.base + stored.span
+        mask = 0
+        first = max(0, bisect_right(runs, stored.base, key=lambda run: run.position) - 1)
+        last = bisect_left(runs, end, key=lambda run: run.position)
+        for run in runs[first:last]:
+            inside = run.mask & window(stored.base, stored.span, run.position)
+            mask |= inside << run.position - stored.base if run.position >= stored.base else 0
+        lane = queue.lane_of(stored.base)
+        if stored.base not in lane.skips and lane.cursor < end:
+            fresh = max(lane.cursor, stored.base)
+            mask |= full(end - fresh) << fresh - stored.base
+        return mask
+
+    def moved(
+        self, shard: int, kind: int, meta: bytes, old: int, new: int, length: int, rows: int
+    ) -> Stored | None:
+        """A batch was copied. As it was before, or None if the copy is not wanted any more."""
+        push = read_meta(kind, meta)
+        index = self._index(shard, push)
+        before = None if index is None else index.move(push.base, old, new, length, rows)
+        if before is None or index is None:
+            return None
+        after = index.find(push.base)
+        assert after is not None
+        grown = after.live_bytes - before.live_bytes
+        self.kernel.streams[push.stream].totals.bytes += grown
+        partition = self.kernel.shards[shard].partitions.get((push.stream, push.partition))
+        if partition is not None:
+            partition.bytes += grown
+        return before
+
+
+def _all_runs(queue: QueueShard) -> list[Run]:
+    """Everything live that is not fresh, by position."""
+    runs: list[Run] = [
+        *queue.returned.runs.values(),
+        *queue.delayed.runs.values(),
+        *queue.held.values(),
+        *queue.dead.values(),
+        *queue.leases.grants.values(),
+    ]
+    if queue.keys is not None:
+        runs += [Run(position, 1) for position in queue.keys.behind()]
+    return sorted(runs, key=lambda run: run.position)
+
+
+def latest_only(keys: list[bytes | None], base: int, latest: dict[bytes, int]) -> int:
+    """Mask of rows whose key has a later message elsewhere (keep-latest)."""
+    stale = [
+        row
+        for row, key in enumerate(keys)
+        if key is not None and latest.get(key, base + row) != base + row
+    ]
+    return mask_of(np.asarray(stale, np.intp))
+
+
+def thinnable(partition: Partition) -> list[Stored]:
+    """Batches of a keep-latest partition that may be thinned: all but the last."""
+    return list(partition.index.rows())[:-1]

@@ -1,0 +1,163 @@
+"""Pushing a batch to a queue, or publishing it to a partition: one path for both."""
+
+from __future__ import annotations
+
+from penstock.core.kernel import Kernel
+from penstock.core.queue import lane_start
+from penstock.core.queues import Queues
+from penstock.core.records import Forward, Kind, PushMeta, pack_forward, pack_push
+from penstock.core.shard import Shard, Stream
+from penstock.core.topics import Topics
+from penstock.errors import InvalidError, NotFoundError, PenstockError
+from penstock.wire.batch import Batch, Columns, stamp
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+from penstock.wire.frames import RECEIPT, PushBody, PushExtra, Receipt, Verb
+from penstock.wire.limits import MAX_ID_BYTES
+
+
+class Pushes:
+    """Accepts batches, once each."""
+
+    def __init__(self, kernel: Kernel, queues: Queues, topics: Topics) -> None:
+        self.kernel = kernel
+        self.queues = queues
+        self.topics = topics
+
+    def push(
+        self, connection: int, request: int, body: PushBody, extra: PushExtra, batch: Batch,
+        resend: bool,
+    ) -> None:  # fmt: skip
+        """Answers with a receipt when the batch is as safe as asked; a resend is stored once."""
+        stream = self.stream(body.stream)
+        shard = self.shard(stream, body.partition, body.shard)
+        level = max(stream.level, Durability(min(body.durability, Durability.SYNCED)))
+        base = self._duplicate(shard, stream, batch, extra, resend)
+        if base is None:
+            self.check(stream, batch, extra)
+            shard.producers.has_room(self.kernel.now_us)
+            entry = self.accept(shard, stream, body.partition, batch, extra, level)
+            base = batch.header.base
+        else:
+            entry = self.kernel.barrier(level, _nothing)
+        duplicate = entry.kind == Kind.BARRIER
+        self._answer_when_safe(entry, connection, request, base, batch, duplicate)
+
+    def _answer_when_safe(
+        self, entry: Entry, connection: int, request: int, base: int, batch: Batch, duplicate: bool
+    ) -> None:
+        kernel, before = self.kernel, entry.done
+        number = entry.shard if not duplicate else 0
+        receipt = Receipt(max(base, 0), batch.count, number, entry.level, duplicate)
+
+        def safe(done: Entry) -> None:
+            kernel.send(connection, Verb.PUSH, request, RECEIPT.pack(*receipt))
+            if before is not None:
+                before(done)
+
+        def failed(error: PenstockError) -> None:
+            kernel.fail(connection, Verb.PUSH, request, error)
+
+        entry.done, entry.failed = safe, failed
+
+    def stream(self, number: int) -> Stream:
+        """The queue or topic with that id."""
+        stream = self.kernel.streams.get(number)
+        if stream is None or stream.info.kind == "table":
+            raise NotFoundError(f"there is no queue or topic with id {number}")
+        return stream
+
+    def shard(self, stream: Stream, partition: int, shard: int) -> Shard:
+        """Where a push goes: a partition's own shard, or the one that the producer chose."""
+        if stream.info.kind == "topic":
+            return self.topics.shard(stream, partition)
+        if shard >= len(self.kernel.shards):
+            raise InvalidError(f"shard {shard}: there are {len(self.kernel.shards)}")
+        return self.kernel.shards[shard]
+
+    def _duplicate(
+        self, shard: Shard, stream: Stream, batch: Batch, extra: PushExtra, resend: bool
+    ) -> int | None:
+        """The base of the batch if it was stored before (-1: not known any more), else None."""
+        header = batch.header
+        if header.producer:
+            known = shard.producers.check(header.producer, header.instance, header.sequence, resend)
+            if known is not None:
+                return known
+        if extra.id is not None:
+            queue = shard.queue(stream.info.id)
+            queue.ids.expire(self.kernel.now_us - stream.options.id_window_ms * 1000)
+            return queue.ids.find(extra.id)
+        return None
+
+    def check(self, stream: Stream, batch: Batch, extra: PushExtra) -> None:
+        """Raises what is wrong with a batch for this stream."""
+        header = batch.header
+        if not header.codec:
+            batch.check()
+        if header.columns & Columns.DELTAS:
+            raise InvalidError("a producer does not send row offsets")
+        if stream.info.kind == "topic":
+            if extra.id is not None or extra.hold or header.due_us or header.priority:
+                raise InvalidError("a topic takes no id, hold, delay or priority")
+            if stream.options.keep == "latest" and not header.columns & Columns.KEYS:
+                raise InvalidError("a topic that keeps the latest of every key needs keys")
+            return
+        if extra.id is not None and (header.count != 1 or not 0 < len(extra.id) <= MAX_ID_BYTES):
+            raise InvalidError(f"an id names one message and has 1 to {MAX_ID_BYTES} bytes")
+        if extra.hold and extra.id is None:
+            raise InvalidError("a held message needs an id to be released by")
+        keyed = bool(header.columns & Columns.KEYS) and not header.columns & Columns.KEY_NULLS
+        self.queues.check_push(stream, header, keyed, extra.hold)
+
+    def accept(
+        self, shard: Shard, stream: Stream, partition: int, batch: Batch, extra: PushExtra,
+        level: Durability, forward: Forward | None = None,
+    ) -> Entry:  # fmt: skip
+        """Gives the batch its place and logs it. It is visible once it is committed."""
+        header = batch.header
+        base = self._place(shard, stream, partition, header.priority, header.count)
+        stamp(batch.buffer, base, shard.epoch, self.kernel.now_us)
+        batch.header = header._replace(base=base, epoch=shard.epoch, arrived_us=self.kernel.now_us)
+        meta = PushMeta(
+            stream.info.id, partition, base, header.count, header.producer, header.sequence,
+            header.instance, extra.hold, extra.id or b"",
+        )  # fmt: skip
+        shard.accepted(meta, self.kernel.now_us)
+        packed, kind = pack_push(meta), int(Kind.PUSH)
+        if forward is not None:
+            packed, kind = pack_forward(forward, packed), kind | Kind.FORWARDED
+        entry = self.kernel.log(shard, kind, packed, level, None, batch.buffer)
+        entry.done = lambda done: self._visible(shard, stream, meta, batch, done)
+        shard.invisible.add(entry.number)
+        return entry
+
+    def _place(
+        self, shard: Shard, stream: Stream, partition: int, priority: int, count: int
+    ) -> int:
+        if stream.info.kind == "topic":
+            place = shard.partition(stream.info.id, partition)
+            base = place.tail
+            place.tail += count
+        else:
+            lane = self.queues.part(shard, stream.info.id).lane(priority)
+            base = max(lane.tail, lane_start(priority))
+            lane.tail = base + count
+        return base
+
+    def _visible(
+        self, shard: Shard, stream: Stream, meta: PushMeta, batch: Batch, entry: Entry
+    ) -> None:
+        shard.invisible.discard(entry.number)
+        if stream.info.id not in self.kernel.streams:  # deleted while the batch was on its way
+            self.kernel.free(entry.location, entry.length)
+            return
+        shard.stored(meta, batch, entry.location, entry.length)
+        if stream.info.kind == "topic":
+            self.topics.arrived(stream.info.id, meta.partition)
+        else:
+            self.queues.arrived(shard.queues[stream.info.id])
+
+
+def _nothing(_: Entry) -> None:
+    """What a barrier without an answer does."""

@@ -1,0 +1,325 @@
+"""One queue in one shard: which messages are ready, leased, delayed, held, dead.
+
+Positions carry the priority in their top byte (15 - priority), so that the lowest position is the
+highest priority and, within it, the oldest. State changes only in `stored`, `granted` and
+`changed`: the same three fold the log after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappush
+
+from penstock.core.changes import Change, Given, Op
+from penstock.core.dedupe import IdWindow
+from penstock.core.index import BatchIndex, Stored
+from penstock.core.leases import Grant, Leases
+from penstock.core.runs import Run, full, rows_of, run_of, window
+from penstock.core.waiting import Delayed, KeyQueues, Returned
+from penstock.wire.batch import Header
+from penstock.wire.limits import MAX_PRIORITY
+from penstock.wire.messages import QueueOptions
+
+LANE_SHIFT = 56
+Free = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Totals:
+    """Figures of one stream over all shards of the node, and where freed bytes are reported."""
+
+    free: Free
+    messages: int = 0  # not finished
+    bytes: int = 0
+
+    def stored(self, messages: int, size: int) -> None:
+        """A batch is there."""
+        self.messages += messages
+        self.bytes += size
+
+    def finished(self, messages: int, location: int, freed: int) -> None:
+        """Messages are finished, and so are their bytes."""
+        self.messages -= messages
+        self.bytes -= freed
+        self.free(location, freed)
+
+
+def lane_start(priority: int) -> int:
+    """The first position of a priority."""
+    return (MAX_PRIORITY - priority) << LANE_SHIFT
+
+
+@dataclass(slots=True)
+class Lane:
+    """The messages of one priority. Fresh: never delivered, at `cursor` or after it."""
+
+    cursor: int
+    end: int  # after the last visible message
+    tail: int  # after the last accepted message, visible or not
+    index: BatchIndex = field(default_factory=BatchIndex)
+    skips: set[int] = field(default_factory=set)  # bases of batches that wait out of line
+    fresh: int = 0  # messages
+
+
+class QueueShard:
+    """The state machine of one queue in one shard."""
+
+    def __init__(self, shard: int, stream: int, options: QueueOptions, totals: Totals) -> None:
+        self.shard = shard
+        self.stream = stream
+        self.options = options
+        self.lanes: dict[int, Lane] = {}
+        self.returned = Returned()
+        self.delayed = Delayed()
+        self.held: dict[bytes, Run] = {}
+        self.dead: dict[int, Run] = {}
+        self.leases = Leases()
+        self.ids = IdWindow()
+        self.keys = KeyQueues() if options.ordered == "key" else None
+        self.totals = totals
+        self.ttl: list[tuple[int, int]] = []  # (expires, base of a batch)
+
+    # --- what is there ---------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        """Messages that a pop could get now."""
+        return self.returned.messages + sum(lane.fresh for lane in self.lanes.values())
+
+    @property
+    def messages(self) -> int:
+        """All messages that are not finished, dead letters aside."""
+        return self.ready + self.leases.messages + self.delayed.messages + len(self.held)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is left to keep: the state may be forgotten."""
+        return not (self.messages or self.dead or len(self.ids) or self._accepted_not_visible())
+
+    def _accepted_not_visible(self) -> bool:
+        return any(lane.tail != lane.end for lane in self.lanes.values())
+
+    def lane(self, priority: int) -> Lane:
+        """The lane of a priority; made when first used."""
+        start = lane_start(priority)
+        lane = self.lanes.get(start)
+        if lane is None:
+            lane = self.lanes[start] = Lane(start, start, start)
+            self.lanes = dict(sorted(self.lanes.items()))
+        return lane
+
+    def lane_of(self, position: int) -> Lane:
+        """The lane that a position belongs to."""
+        return self.lanes[position >> LANE_SHIFT << LANE_SHIFT]
+
+    def lane_at(self, position: int) -> Lane | None:
+        """The same, or None if there is none."""
+        return self.lanes.get(position >> LANE_SHIFT << LANE_SHIFT)
+
+    def find(self, position: int) -> Stored | None:
+        """The stored batch that holds a position, if any of it is live."""
+        lane = self.lane_at(position)
+        return None if lane is None else lane.index.find(position)
+
+    def head(self) -> tuple[int, int] | None:
+        """Lane and arrival time of the first ready message: what a pop compares shards by."""
+        position = self.first_ready()
+        if position is None:
+            return None
+        stored = self.find(position)
+        assert stored is not None, "a ready message without a batch"
+        return position >> LANE_SHIFT, stored.arrived_us
+
+    def waiting(self, messages: int) -> list[Run]:
+        """The first runs that a pop would get, each part of one batch, in no strict order."""
+        runs = sorted(self.returned.runs.values(), key=lambda run: run.position)[:messages]
+        for lane in self.lanes.values():
+            if lane.fresh:
+                self._pass_skips(lane)
+                stored = lane.index.find(lane.cursor)
+                assert stored is not None
+                span = min(messages, stored.base + stored.span - lane.cursor)
+                runs.append(Run(lane.cursor, full(span)))
+        return runs
+
+    def first_ready(self) -> int | None:
+        """The position of the message that the next pop gets."""
+        if self.options.ordered == "queue" and (self.leases.grants or self.delayed.runs):
+            return None
+        first = self.returned.head()
+        for lane in self.lanes.values():
+            if lane.fresh:
+                self._pass_skips(lane)
+                return lane.cursor if first is None else min(first, lane.cursor)
+        return first
+
+    def _pass_skips(self, lane: Lane) -> None:
+        while lane.skips:
+            stored = lane.index.find(lane.cursor)
+            if stored is None:  # that batch is finished already
+                row = lane.index.next_row(lane.cursor)
+                lane.cursor = lane.index.at(row).base
+                lane.skips = {base for base in lane.skips if base >= lane.cursor}
+            elif stored.base in lane.skips:
+                lane.skips.discard(stored.base)
+                lane.cursor = stored.base + stored.span
+            else:
+                return
+
+    # --- fold ------------------------------------------------------------------------------
+
+    def stored(
+        self,
+        header: Header,
+        location: int,
+        length: int,
+        keys: list[bytes | None] | None,
+        held: bytes | None,
+    ) -> None:
+        """A batch is committed in this record: its messages exist from now on."""
+        lane, base, count = self.lane(header.priority), header.base, header.count
+        arrived = header.arrived_us
+        lane.index.append(base, count, location, length, arrived)
+        lane.tail = max(lane.tail, base + count)
+        if not lane.fresh and not lane.skips:
+            lane.cursor = base
+        lane.end = base + count
+        self.totals.stored(count, length)
+        due_us = arrived - header.due_us if header.due_us < 0 else header.due_us
+        if ttl_ms := header.ttl_ms or self.options.ttl_ms:
+            heappush(self.ttl, (arrived + ttl_ms * 1000, base))
+        if held is not None:
+            lane.skips.add(base)
+            self.held[held] = Run(base, full(count))
+        elif self.keys is not None:
+            lane.skips.add(base)
+            self._store_keyed(base, keys or [None] * count)
+        elif due_us > arrived:
+            lane.skips.add(base)
+            self.delayed.add(Run(base, full(count)), due_us)
+        else:
+            lane.fresh += count
+
+    def lost(self, base: int, count: int) -> None:
+        """A batch is damaged: its positions are used, its messages are given to nobody."""
+        lane = self.lane(MAX_PRIORITY - (base >> LANE_SHIFT))
+        if not lane.fresh and not lane.skips:
+            lane.cursor = base + count
+        lane.end = base + count
+        lane.tail = max(lane.tail, lane.end)
+
+    def _store_keyed(self, base: int, keys: list[bytes | None]) -> None:
+        assert self.keys is not None
+        for position, key in enumerate(keys, base):
+            if self.keys.add(position, key):
+                self.returned.add(Run(position, 1))
+
+    def granted(self, given: Given, now_us: int) -> Grant:
+        """Messages are leased: taken from wherever they wait."""
+        run = self._take(given.position, given.span)
+        return self.leases.give(given.number, run, given.lease_us, now_us)
+
+    def _take(self, position: int, span: int) -> Run:
+        for waiting in (self.returned, self.delayed):
+            run = waiting.remove(position)
+            if run is not None:
+                taken = Run(position, run.mask & full(span), run.deliveries)
+                rest = run_of(position + span, run.mask >> span, run.deliveries)
+                if rest is not None:
+                    self.returned.add(rest)
+                return taken
+        lane = self.lane_of(position)
+        self._pass_skips(lane)
+        assert position == lane.cursor, "a fresh message out of turn"
+        lane.cursor += span
+        lane.fresh -= span
+        return Run(position, full(span))
+
+    def changed(self, change: Change, now_us: int) -> None:
+        """One change from the log, or one just decided."""
+        op = change.op
+        if op == Op.EXTEND:
+            self.leases.extend(self.leases.grants[change.grant], change.arg, now_us)
+        elif op <= Op.EXPIRE:
+            self._settle(change, now_us)
+        elif op == Op.DROP:
+            self._drop(change.position, change.span)
+        elif op == Op.PURGE:
+            self._purge(change.position)
+        elif op == Op.RELEASE:
+            held = next(key for key, run in self.held.items() if run.position == change.position)
+            self.returned.add(self.held.pop(held))
+        else:
+            run = self.dead.pop(change.position)
+            if op == Op.BURY:
+                self._finish(run)
+            elif self.keys is None or self.keys.redrive(run.position):
+                self.returned.add(Run(run.position, run.mask))
+
+    def _settle(self, change: Change, now_us: int) -> None:
+        grant = self.leases.grants[change.grant]
+        bits = window(change.position, change.span, grant.position)
+        bits = self.leases.settle(grant, bits, change.op == Op.ACK)
+        run = run_of(grant.position, bits, grant.deliveries)
+        if run is None:
+            return
+        if change.op == Op.ACK:
+            self._finish(run)
+        elif change.op == Op.DEAD:
+            self._bury(run)
+        elif change.op == Op.NACK and change.arg:
+            self.delayed.add(run, now_us + change.arg)
+        else:
+            self.returned.add(run)
+
+    def _bury(self, run: Run) -> None:
+        self.dead[run.position] = run
+        if self.keys is not None:
+            self._next_of_key(run, self.keys.bury)
+
+    def _finish(self, run: Run) -> None:
+        messages = run.messages
+        location, freed = self.lane_of(run.position).index.finish(run.position, messages)
+        self.totals.finished(messages, location, freed)
+        if self.keys is not None:
+            self._next_of_key(run, self.keys.finish)
+
+    def _next_of_key(self, run: Run, leave: Callable[[int], int | None]) -> None:
+        for row in rows_of(run.mask).tolist():
+            following = leave(run.position + row)
+            if following is not None:
+                self.returned.add(Run(following, 1))
+
+    def _drop(self, position: int, span: int) -> None:
+        lane = self.lane_of(position)
+        for run in self.returned.drop(position, span) + self.delayed.drop(position, span):
+            self._finish(run)
+        start = max(lane.cursor, position)
+        fresh = position + span - start
+        if position in lane.skips or fresh <= 0 or position + span > lane.end:
+            return
+        lane.fresh -= fresh
+        self._finish(Run(start, full(fresh)))
+        if start == lane.cursor:
+            lane.cursor += fresh
+        else:
+            lane.skips.add(position)
+
+    def _purge(self, end: int) -> None:
+        lane = self.lane_of(end - 1)
+        start = end - 1 >> LANE_SHIFT << LANE_SHIFT
+        if self.keys is not None:
+            for position in self.keys.behind():
+                self._finish(Run(position, 1))
+        for run in self.returned.drop(start, end - start) + self.delayed.drop(start, end - start):
+            self._finish(run)
+        while lane.fresh:
+            self._pass_skips(lane)
+            stored = lane.index.find(lane.cursor)
+            assert stored is not None
+            span = stored.base + stored.span - lane.cursor
+            lane.fresh -= span
+            run = Run(lane.cursor, full(span))
+            lane.cursor += span
+            self._finish(run)

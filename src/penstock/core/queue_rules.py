@@ -1,0 +1,122 @@
+"""What a queue decides: which messages a pop gets, what an ack is worth, what time does to them.
+
+Decisions are returned as entries of the log; only folding them (`QueueShard`) changes state.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+
+from penstock.core.changes import Change, Given, Op
+from penstock.core.leases import Grant
+from penstock.core.queue import QueueShard
+from penstock.core.runs import cut, window
+from penstock.errors import InvalidError, LeaseLostError
+from penstock.wire.frames import Settle, SettleItem
+from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_LEASE_MS
+
+SWEEP_CHANGES = 1000  # of one step, so that no step takes long
+
+
+def next_given(queue: QueueShard, messages: int, max_bytes: int, lease_us: int) -> Given | None:
+    """The next lease that a pop gets: messages of one batch, or None if nothing is ready."""
+    position = queue.first_ready()
+    if position is None:
+        return None
+    stored = queue.find(position)
+    assert stored is not None
+    limit = min(messages, max(1, max_bytes // (stored.length // stored.span + 1)))
+    run = queue.returned.runs.get(position)
+    if run is None:
+        span = min(limit, stored.base + stored.span - position)
+    else:
+        span = cut(run, limit)[0].span
+    return Given(queue.leases.next_number, position, span, lease_us)
+
+
+def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
+    """What an ack, nack, extension or burial does; None if it was done before (a resend).
+
+    LeaseLostError if the lease is not the current one any more.
+    """
+    if not 0 < item.count <= MAX_BATCH_MESSAGES:
+        raise InvalidError(f"{item.count} messages cannot be settled at once")
+    grant = queue.leases.grants.get(item.grant)
+    if grant is None:
+        if item.op == Settle.ACK and queue.leases.acked(item.grant):
+            return None
+        raise LeaseLostError(f"lease {item.grant} of shard {item.shard} is over")
+    if grant.deadline_us <= now_us:
+        raise LeaseLostError(f"lease {item.grant} of shard {item.shard} ran out")
+    offset = item.position - grant.position
+    if not 0 <= offset <= MAX_BATCH_MESSAGES:
+        raise InvalidError(f"position {item.position} is not part of lease {item.grant}")
+    if not window(item.position, item.count, grant.position) & grant.mask:
+        if item.op == Settle.ACK and grant.only_acks:
+            return None
+        raise LeaseLostError(f"position {item.position} is not part of lease {item.grant} any more")
+    return _change(queue, grant, item)
+
+
+def _change(queue: QueueShard, grant: Grant, item: SettleItem) -> Change:
+    if item.op == Settle.NACK:
+        if _out_of_tries(queue, grant):
+            return Change(Op.DEAD, item.count, item.grant, item.position)
+        return Change(Op.NACK, item.count, item.grant, item.position, item.arg * 1000)
+    if item.op == Settle.EXTEND:
+        lease_us = min(item.arg, MAX_LEASE_MS) * 1000
+        return Change(Op.EXTEND, item.count, item.grant, item.position, lease_us)
+    if item.op not in (Settle.ACK, Settle.DEAD):
+        raise InvalidError(f"unknown settlement {item.op}")
+    return Change(item.op, item.count, item.grant, item.position)
+
+
+def _out_of_tries(queue: QueueShard, grant: Grant) -> bool:
+    tries = queue.options.max_deliveries
+    return bool(tries) and grant.deliveries >= tries
+
+
+def overdue(queue: QueueShard, now_us: int) -> list[Change]:
+    """Leases that ran out and messages whose time-to-live is over."""
+    changes: list[Change] = []
+    for grant in queue.leases.expired(now_us):
+        op = Op.DEAD if _out_of_tries(queue, grant) else Op.EXPIRE
+        changes.append(Change(op, grant.span, grant.number, grant.position))
+    while queue.ttl and queue.ttl[0][0] <= now_us and len(changes) < SWEEP_CHANGES:
+        stored = queue.find(heappop(queue.ttl)[1])
+        if stored is not None:
+            changes.append(Change(Op.DROP, stored.span, 0, stored.base))
+    return changes
+
+
+def make_due(queue: QueueShard, now_us: int) -> bool:
+    """Delayed messages whose time has come become ready; whether there were any."""
+    ready = queue.delayed.due(now_us)
+    for run in ready:
+        queue.returned.add(run)
+    return bool(ready)
+
+
+def next_due(queue: QueueShard) -> int | None:
+    """When `overdue` or `make_due` may have something to do."""
+    ttl = queue.ttl[0][0] if queue.ttl else None
+    times = (queue.leases.next_due(), queue.delayed.next_due(), ttl)
+    return min((time for time in times if time is not None), default=None)
+
+
+def purge(queue: QueueShard) -> list[Change]:
+    """Drops everything that waits; leased messages and dead letters stay."""
+    return [
+        Change(Op.PURGE, 0, 0, lane.end) for start, lane in queue.lanes.items() if lane.end > start
+    ]
+
+
+def redrive(queue: QueueShard, limit: int, op: Op) -> list[Change]:
+    """Brings dead letters back (REDRIVE) or drops them (BURY), at most `limit` messages."""
+    changes: list[Change] = []
+    for position, run in queue.dead.items():
+        if limit <= 0:
+            break
+        changes.append(Change(op, run.span, 0, position))
+        limit -= run.messages
+    return changes

@@ -1,0 +1,343 @@
+"""Queues: push, pop, settle, and what time does to messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.core import queue_rules as rules
+from penstock.core.changes import Change, Given, Op, pack_changes, pack_grants
+from penstock.core.effects import Deliver, Slice
+from penstock.core.kernel import Kernel
+from penstock.core.leases import Grant
+from penstock.core.queue import LANE_SHIFT, QueueShard
+from penstock.core.records import Kind
+from penstock.core.runs import Run, cut
+from penstock.core.shard import Shard, Stream
+from penstock.core.views import QueueView, Subscription, Waiter
+from penstock.errors import InvalidError, LimitError, NotFoundError, PenstockError
+from penstock.wire import frames
+from penstock.wire.batch import Header
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
+from penstock.wire.limits import MAX_LEASE_MS
+
+MAX_POP_MESSAGES = 100_000
+MAX_POP_BYTES = 8 << 20
+MAX_WAIT_MS = 300_000
+MAX_WAITERS = 10_000  # of one queue
+
+Grants = list[tuple[QueueShard, list[tuple[Given, Grant]]]]
+
+
+class Queues:
+    """The queues of a node."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.views: dict[int, QueueView] = {}
+
+    def view(self, stream: int) -> QueueView:
+        """What this node knows of a queue."""
+        view = self.views.get(stream)
+        if view is None:
+            view = self.views[stream] = QueueView(stream)
+        return view
+
+    def part(self, shard: Shard, stream: int) -> QueueShard:
+        """A shard's part of a queue, known to its view."""
+        queue = shard.queues.get(stream)
+        if queue is None:
+            queue = shard.queue(stream)
+        view = self.view(stream)
+        if shard.id not in view.shards:
+            view.shards[shard.id] = queue
+        return queue
+
+    # --- push ------------------------------------------------------------------------------
+
+    def check_push(self, stream: Stream, header: Header, keyed: bool, held: bool) -> None:
+        """Raises what is wrong with a push to this queue."""
+        options, totals = stream.options, stream.totals
+        if options.ordered != "no" and (header.priority or header.due_us):
+            raise InvalidError("an ordered queue takes no priority and no delay")
+        if options.ordered == "key" and not keyed:
+            raise InvalidError('a queue with ordered="key" needs a key for every message')
+        if options.ordered == "key" and (header.ttl_ms or held):
+            raise InvalidError('a queue with ordered="key" takes no time-to-live and no hold')
+        if totals.messages + header.count > options.max_messages:
+            raise LimitError(f"queue {stream.info.name!r} is full: {totals.messages:,} messages")
+        if totals.bytes + header.length > options.max_bytes:
+            raise LimitError(f"queue {stream.info.name!r} is full: {totals.bytes:,} bytes")
+
+    def arrived(self, queue: QueueShard) -> None:
+        """Messages of a queue became ready, or wait for a time."""
+        view = self.view(queue.stream)
+        view.heads.offer(queue)
+        self._set_timer(view, queue)
+        self.serve(view)
+
+    # --- pop -------------------------------------------------------------------------------
+
+    def pop(self, connection: int, request: int, body: PopBody) -> Waiter | None:
+        """Answers with messages, now or when some arrive (then a waiter), or with none."""
+        self.kernel.stream(body.stream, "queue")
+        view = self.view(body.stream)
+        body = bounded(body)
+        if body.mode != PopMode.LEASE:
+            slices = self._peek(view, body)
+            self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
+            return None
+        self.sweep(view)
+        if not (view.waiters and body.wait_ms) and self._give(connection, request, body, view):
+            return None
+        if not body.wait_ms:
+            self._deliver(connection, Verb.POP, request, Flag.RESPONSE, [])
+            return None
+        if len(view.waiters) >= MAX_WAITERS:
+            raise LimitError(f"{MAX_WAITERS:,} pops wait for this queue already")
+        waiter = Waiter(connection, request, body)
+        view.waiters.append(waiter)
+        wait_us = self.kernel.now_us + body.wait_ms * 1000
+        self.kernel.timers.at(wait_us, lambda: self._give_up(waiter))
+        return waiter
+
+    def _give_up(self, waiter: Waiter) -> None:
+        if not waiter.over:
+            waiter.over = True
+            self._deliver(waiter.connection, Verb.POP, waiter.request, Flag.RESPONSE, [])
+
+    def _give(self, connection: int, request: int, body: PopBody, view: QueueView) -> bool:
+        grants = self._lease(view, body.messages, body)
+        if grants is None:
+            return False
+        self._log_grants(view, grants, connection, Verb.POP, request, Flag.RESPONSE)
+        return True
+
+    def _lease(self, view: QueueView, messages: int, body: PopBody) -> Grants | None:
+        options = self.kernel.streams[view.stream].options
+        lease_us = (body.lease_ms or options.lease_ms) * 1000
+        grants = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us)
+        for queue, _ in grants:
+            self._set_timer(view, queue)
+        return grants or None
+
+    def _log_grants(
+        self, view: QueueView, grants: Grants, connection: int, verb: int, request: int, flags: int
+    ) -> None:
+        """Logs the grants; the messages leave when the last of them is written."""
+        stream = self.kernel.streams[view.stream]
+        level = min(stream.level, Durability.WRITTEN)
+        given = [(queue, grant) for queue, pairs in grants for _, grant in pairs]
+
+        def written(_: Entry) -> None:
+            parts = (_slice(queue, grant, grant.number) for queue, grant in given)
+            slices = [part for part in parts if part is not None]
+            self._deliver(connection, verb, request, flags, slices)
+
+        for at, (queue, pairs) in enumerate(grants, 1):
+            meta = pack_grants(view.stream, [item for item, _ in pairs])
+            done = written if at == len(grants) else None
+            self.kernel.log(self.kernel.shards[queue.shard], Kind.GRANT, meta, level, done)
+
+    def _deliver(
+        self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
+    ) -> None:
+        self.kernel.effects.append(Deliver(connection, verb, request, flags, slices))
+
+    def _peek(self, view: QueueView, body: PopBody) -> list[Slice]:
+        found: list[tuple[int, int, QueueShard, Run]] = []
+        for queue in view.shards.values():
+            dead = body.mode == PopMode.PEEK_DEAD
+            for run in queue.dead.values() if dead else queue.waiting(body.messages):
+                stored = queue.find(run.position)
+                if stored is not None:
+                    found.append((run.position >> LANE_SHIFT, stored.arrived_us, queue, run))
+        found.sort(key=lambda item: item[:2])
+        slices: list[Slice] = []
+        left = body.messages
+        for _, _, queue, run in found:
+            if left > 0 and (part := _slice(queue, cut(run, left)[0], 0)):
+                slices.append(part)
+                left -= part.run.messages
+        return slices
+
+    # --- subscriptions and waiters ------------------------------------------------------------
+
+    def subscribe(self, connection: int, request: int, body: PopBody) -> Subscription:
+        """Messages flow to the connection as long as there is credit."""
+        self.kernel.stream(body.stream, "queue")
+        view = self.view(body.stream)
+        if len(view.subscriptions) >= MAX_WAITERS:
+            raise LimitError(f"{MAX_WAITERS:,} subscriptions to this queue exist already")
+        body = bounded(body)
+        subscription = Subscription(connection, request, body, body.messages)
+        view.subscriptions.append(subscription)
+        self.kernel.send(connection, Verb.SUBSCRIBE, request)
+        return subscription
+
+    def serve(self, view: QueueView) -> None:
+        """Hands ready messages to whoever waits, the longest waiting first."""
+        if view.stream not in self.kernel.streams or self.kernel.refusing is not None:
+            return
+        while view.waiters:
+            waiter = view.waiters[0]
+            if waiter.over:
+                view.waiters.popleft()
+            elif self._give(waiter.connection, waiter.request, waiter.body, view):
+                waiter.over = True
+                view.waiters.popleft()
+            else:
+                return
+        idle = 0
+        while idle < len(view.subscriptions):
+            subscription = view.subscriptions[0]
+            view.subscriptions.rotate(-1)
+            if subscription.over:
+                view.subscriptions.remove(subscription)
+            elif subscription.paused or subscription.credit <= 0:
+                idle += 1
+            elif self._feed(subscription, view):
+                idle = 0
+            else:
+                return
+
+    def _feed(self, subscription: Subscription, view: QueueView) -> bool:
+        grants = self._lease(view, subscription.credit, subscription.body)
+        if grants is None:
+            return False
+        subscription.credit -= sum(g.messages for _, pairs in grants for _, g in pairs)
+        self._log_grants(
+            view, grants, subscription.connection, Verb.DELIVER, subscription.request, 0
+        )
+        return True
+
+    # --- settle ----------------------------------------------------------------------------
+
+    def settle(
+        self, connection: int, request: int, stream_id: int, items: list[SettleItem]
+    ) -> None:
+        """Acks, nacks and extensions; answers when they are as safe as the queue wants."""
+        stream = self.kernel.stream(stream_id, "queue")
+        view = self.view(stream_id)
+        changes: dict[int, list[Change]] = {}
+        refused: list[bytes] = []
+        accepted = 0
+        for at, item in enumerate(items):
+            try:
+                accepted += self._settle_one(stream, view, item, changes)
+            except PenstockError as error:
+                refused.append(frames.REFUSED.pack(at, error.code))
+        body = frames.COUNT.pack(accepted, len(refused)) + b"".join(refused)
+
+        def safe(_: Entry) -> None:
+            self.kernel.send(connection, Verb.SETTLE, request, body)
+
+        self.log_changes(stream, changes, safe)
+        for number in changes:
+            self.arrived(view.shards[number])
+
+    def _settle_one(
+        self, stream: Stream, view: QueueView, item: SettleItem, changes: dict[int, list[Change]]
+    ) -> int:
+        queue = view.shards.get(item.shard)
+        if queue is None:
+            raise NotFoundError(f"shard {item.shard} has no messages of this queue")
+        change = rules.settle(queue, item, self.kernel.now_us)
+        if change is None:
+            return item.count
+        before = queue.leases.messages
+        queue.changed(change, self.kernel.now_us)
+        changes.setdefault(item.shard, []).append(change)
+        return item.count if change.op == Op.EXTEND else before - queue.leases.messages
+
+    def log_changes(
+        self, stream: Stream, changes: dict[int, list[Change]], done: Callable[[Entry], None]
+    ) -> None:
+        """Logs changes that are folded already; `done` when all are safe, even if none are."""
+        if not changes:
+            self.kernel.barrier(stream.level, done)
+            return
+        for at, (number, items) in enumerate(changes.items(), 1):
+            meta = pack_changes(stream.info.id, items)
+            last = done if at == len(changes) else None
+            self.kernel.log(self.kernel.shards[number], Kind.CHANGE, meta, stream.level, last)
+
+    def change(self, stream: Stream, queue: QueueShard, changes: list[Change]) -> None:
+        """Folds and logs changes that nobody waits for."""
+        if changes:
+            for change in changes:
+                queue.changed(change, self.kernel.now_us)
+            meta = pack_changes(stream.info.id, changes)
+            self.kernel.log(self.kernel.shards[queue.shard], Kind.CHANGE, meta, stream.level)
+
+    # --- time ------------------------------------------------------------------------------
+
+    def _set_timer(self, view: QueueView, queue: QueueShard) -> None:
+        due_us = rules.next_due(queue)
+        if due_us is None:
+            return
+        set_us = view.timers_us.get(queue.shard)
+        if set_us is None or due_us < set_us:
+            view.timers_us[queue.shard] = due_us
+            self.kernel.timers.at(due_us, lambda: self._timer(view, queue, due_us))
+
+    def _timer(self, view: QueueView, queue: QueueShard, due_us: int) -> None:
+        if view.timers_us.get(queue.shard) == due_us:
+            del view.timers_us[queue.shard]
+            if view.stream in self.kernel.streams:
+                self._sweep(view, queue)
+                self.arrived(queue)
+
+    def sweep(self, view: QueueView) -> None:
+        """Applies what time has done, before somebody looks."""
+        now_us = self.kernel.now_us
+        for number in [n for n, due_us in view.timers_us.items() if due_us <= now_us]:
+            del view.timers_us[number]
+            self._sweep(view, view.shards[number])
+            view.heads.offer(view.shards[number])
+            self._set_timer(view, view.shards[number])
+
+    def _sweep(self, view: QueueView, queue: QueueShard) -> None:
+        stream = self.kernel.streams[view.stream]
+        self.change(stream, queue, rules.overdue(queue, self.kernel.now_us))
+        rules.make_due(queue, self.kernel.now_us)
+        keep_us = stream.options.id_window_ms * 1000
+        queue.ids.expire(self.kernel.now_us - keep_us)
+
+    # --- figures ---------------------------------------------------------------------------
+
+    def figures(self, stream: Stream) -> dict[str, Any]:
+        """What `penstock queue show` prints."""
+        parts = list(self.view(stream.info.id).shards.values())
+        return {
+            "ready": sum(q.ready for q in parts),
+            "leased": sum(q.leases.messages for q in parts),
+            "delayed": sum(q.delayed.messages for q in parts),
+            "held": sum(len(q.held) for q in parts),
+            "dead": sum(run.messages for q in parts for run in q.dead.values()),
+            "messages": stream.totals.messages,
+            "bytes": stream.totals.bytes,
+            "shards": len(parts),
+        }
+
+
+def bounded(body: PopBody) -> PopBody:
+    """The request with its numbers inside the limits."""
+    return body._replace(
+        messages=max(1, min(body.messages, MAX_POP_MESSAGES)),
+        max_bytes=max(1, min(body.max_bytes or MAX_POP_BYTES, MAX_POP_BYTES)),
+        wait_ms=min(body.wait_ms, MAX_WAIT_MS),
+        lease_ms=min(body.lease_ms, MAX_LEASE_MS),
+    )
+
+
+def _slice(queue: QueueShard, run: Run, grant: int) -> Slice | None:
+    stored = queue.find(run.position)
+    if stored is None or not run.mask:
+        return None
+    return Slice(
+        queue.shard, grant, Run(run.position, run.mask), run.deliveries, stored.location,
+        stored.length, stored.base,
+    )  # fmt: skip

@@ -1,0 +1,188 @@
+"""Records of a shard's log: their kinds, and what stands in them beside a batch."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.wire.messages import StreamInfo, Transact
+
+
+class Kind(IntEnum):
+    """What a record says. FORWARDED is added when it carries out part of a transaction."""
+
+    BARRIER = 0  # says nothing; somebody waits for it to be safe
+    PUSH = 1  # a batch, to a queue or a partition
+    GRANT = 2
+    CHANGE = 3
+    NOTE = 4  # one of Note
+    TRANSACTION = 5
+    FORWARDED = 0x80
+
+
+class PushMeta(NamedTuple):
+    """Where a batch belongs, and enough of its header to go on when the batch is damaged."""
+
+    stream: int
+    partition: int
+    base: int
+    count: int  # type: ignore[assignment]  # a field, not the method of tuple
+    producer: int
+    sequence: int
+    instance: int
+    held: bool = False
+    id: bytes = b""
+
+
+class Forward(NamedTuple):
+    """Which part of which transaction a record carries out."""
+
+    home: int
+    index: int  # type: ignore[assignment]  # a field, not the method of tuple
+    number: int
+
+
+_PUSH = struct.Struct("<IIQIIQQHBx")
+_FORWARD = struct.Struct("<H2xIQ")
+
+
+def pack_push(meta: PushMeta) -> bytes:
+    """The meta of a PUSH record."""
+    stream, partition, base, count, producer, sequence, instance, held, key = meta
+    return (
+        _PUSH.pack(stream, partition, base, count, instance, producer, sequence, len(key), held)
+        + key
+    )
+
+
+def read_push(meta: bytes) -> PushMeta:
+    """The meta of a PUSH record, read."""
+    (stream, partition, base, count, instance, producer, sequence, size, held) = _PUSH.unpack_from(
+        meta
+    )
+    key = meta[_PUSH.size : _PUSH.size + size]
+    return PushMeta(stream, partition, base, count, producer, sequence, instance, bool(held), key)
+
+
+def pack_forward(forward: Forward, meta: bytes) -> bytes:
+    """The meta of a forwarded record."""
+    return _FORWARD.pack(*forward) + meta
+
+
+def read_forward(meta: bytes) -> tuple[Forward, bytes]:
+    """Which part of which transaction, and the meta proper."""
+    return Forward(*_FORWARD.unpack_from(meta)), meta[_FORWARD.size :]
+
+
+class _Note(msgspec.Struct, tag=True, array_like=True):
+    """Base of notes: small facts that change a shard's state."""
+
+
+class Committed(_Note):
+    """A group committed an offset."""
+
+    stream: int
+    partition: int
+    group: str
+    offset: int
+
+
+class Claimed(_Note):
+    """A group member has a partition (or gave it up: no owner)."""
+
+    stream: int
+    partition: int
+    group: str
+    owner: str
+    token: int
+    lease_us: int
+
+
+class Trimmed(_Note):
+    """Retention forgot what is before an offset."""
+
+    stream: int
+    partition: int
+    start: int
+
+
+class Thinned(_Note):
+    """Keep-latest removed rows (a little-endian bit mask) of the batch at `base`."""
+
+    stream: int
+    partition: int
+    base: int
+    mask: bytes
+
+
+class Written(_Note):
+    """An entry of a table. Its version is the record's log number."""
+
+    stream: int
+    key: bytes
+    value: bytes
+    expires_us: int = 0
+    session: int = 0
+
+
+class Removed(_Note):
+    """Entries of a table are gone."""
+
+    stream: int
+    keys: list[bytes]
+
+
+class Registered(_Note):
+    """A named producer has a new instance."""
+
+    producer: int
+    instance: int
+
+
+class Defined(_Note):
+    """Control: a stream exists, or has other settings."""
+
+    info: StreamInfo
+
+
+class Deleted(_Note):
+    """Control: a stream is gone."""
+
+    stream: int
+
+
+class SessionBegun(_Note):
+    """Control: a session exists."""
+
+    session: int
+    ttl_us: int
+
+
+class SessionEnded(_Note):
+    """Control: a session is over."""
+
+    session: int
+
+
+Note = (
+    Committed | Claimed | Trimmed | Thinned | Written | Removed | Registered | Defined | Deleted
+    | SessionBegun | SessionEnded
+)  # fmt: skip
+
+pack_note = msgspec.msgpack.Encoder().encode
+_note = msgspec.msgpack.Decoder(Note)
+_transaction = msgspec.msgpack.Decoder(Transact)
+
+
+def read_note(meta: bytes) -> Note:
+    """The note in a NOTE record."""
+    note: Note = _note.decode(meta)
+    return note
+
+
+def read_transaction(meta: bytes) -> Transact:
+    """The transaction in a TRANSACTION record."""
+    return _transaction.decode(meta)

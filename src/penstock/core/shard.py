@@ -1,0 +1,277 @@
+"""A shard: a log, and the state that is its fold. The unit of ownership, replication, movement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.core import queue_snapshot, records
+from penstock.core.changes import read_changes, read_grants
+from penstock.core.dedupe import Producers
+from penstock.core.partition import Partition
+from penstock.core.queue import QueueShard, Totals
+from penstock.core.records import Forward, Kind, PushMeta
+from penstock.core.table import Cell, TableShard
+from penstock.wire.batch import Batch
+from penstock.wire.durability import Durability
+from penstock.wire.messages import QueueOptions, StreamInfo, TopicOptions
+
+CONTROL = 0xFFFF  # the shard of definitions and sessions
+
+
+class Stream(NamedTuple):
+    """A queue, topic or table with its settings read."""
+
+    info: StreamInfo
+    options: Any
+    totals: Totals
+    level: Durability
+
+
+class Replayed(NamedTuple):
+    """A record of the log as recovery reads it. A push without payload is a damaged one."""
+
+    shard: int
+    kind: int
+    number: int
+    meta: bytes
+    payload: memoryview | None
+    location: int
+    length: int
+
+
+class Shard:
+    """State of one shard. Every method named like a past event folds one record."""
+
+    def __init__(self, number: int, streams: dict[int, Stream]) -> None:
+        self.id = number
+        self.epoch = 1
+        self.last = 0  # log number of the last record
+        self.safe = 0  # and of the last one that is as safe as it was asked to be
+        self.streams = streams
+        self.producers = Producers()
+        self.queues: dict[int, QueueShard] = {}
+        self.partitions: dict[tuple[int, int], Partition] = {}
+        self.tables: dict[int, TableShard] = {}
+        self.forwarded: dict[int, tuple[int, int]] = {}
+        self.invisible: set[int] = set()  # numbers of pushes that are not committed yet
+        self.damaged: list[tuple[int, int, int, int]] = []  # stream, partition, base, count
+
+    # --- parts -----------------------------------------------------------------------------
+
+    def queue(self, stream: int) -> QueueShard:
+        """This shard's part of a queue; made when first used."""
+        queue = self.queues.get(stream)
+        if queue is None:
+            definition = self.streams[stream]
+            queue = QueueShard(self.id, stream, definition.options, definition.totals)
+            self.queues[stream] = queue
+        return queue
+
+    def partition(self, stream: int, number: int) -> Partition:
+        """A partition that lives here."""
+        partition = self.partitions.get((stream, number))
+        if partition is None:
+            definition = self.streams[stream]
+            partition = Partition(stream, number, definition.options, definition.totals)
+            self.partitions[stream, number] = partition
+        return partition
+
+    def table(self, stream: int) -> TableShard:
+        """This shard's part of a table."""
+        table = self.tables.get(stream)
+        if table is None:
+            table = self.tables[stream] = TableShard(stream)
+        return table
+
+    def drop_stream(self, stream: int) -> list[tuple[int, int]]:
+        """Forgets all of a stream; the locations and live bytes of its batches."""
+        freed: list[tuple[int, int]] = []
+        queue = self.queues.pop(stream, None)
+        if queue is not None:
+            for lane in queue.lanes.values():
+                freed += [(s.location, s.live_bytes) for s in lane.index.rows()]
+        for key in [key for key in self.partitions if key[0] == stream]:
+            freed += [(s.location, s.live_bytes) for s in self.partitions.pop(key).index.rows()]
+        self.tables.pop(stream, None)
+        return freed
+
+    # --- fold ------------------------------------------------------------------------------
+
+    def accepted(self, meta: PushMeta, now_us: int) -> None:
+        """A batch is in the log: its sequence and id are used up. It is not visible yet."""
+        if meta.producer:
+            self.producers.accept(
+                meta.producer, meta.instance, meta.sequence, meta.count, meta.base, now_us
+            )
+        if meta.id:
+            self.queue(meta.stream).ids.add(meta.id, meta.base, now_us)
+
+    def stored(self, meta: PushMeta, batch: Batch, location: int, length: int) -> None:
+        """A batch is committed in the record at `location`: visible from now on."""
+        header = batch.header
+        definition = self.streams.get(meta.stream)
+        if definition is None:
+            return
+        if definition.info.kind == "topic":
+            self.partition(meta.stream, meta.partition).stored(header, location, length)
+            return
+        queue = self.queue(meta.stream)
+        keys = batch.keys if queue.keys is not None else None
+        queue.stored(header, location, length, keys, meta.id if meta.held else None)
+
+    def lost(self, meta: PushMeta) -> None:
+        """A batch is damaged: its positions stay used, nobody is given what is there."""
+        definition = self.streams.get(meta.stream)
+        if definition is None:
+            return
+        self.damaged.append((meta.stream, meta.partition, meta.base, meta.count))
+        if definition.info.kind == "topic":
+            self.partition(meta.stream, meta.partition).lost(meta.base, meta.count)
+        else:
+            self.queue(meta.stream).lost(meta.base, meta.count)
+
+    def noted(self, note: records.Note, number: int, now_us: int) -> None:
+        """A small fact. Those about streams that are gone do nothing."""
+        handler = _NOTED.get(type(note))
+        stream = getattr(note, "stream", None)
+        if handler is not None and (stream is None or stream in self.streams):
+            handler(self, note, number, now_us)
+
+    def replay(self, record: Replayed, now_us: int) -> None:
+        """Folds one record of the log. Records that are in the snapshot already do nothing."""
+        kind, meta = record.kind, record.meta
+        seen = record.number <= self.last
+        if seen and record.number not in self.invisible:
+            return
+        self.last = max(self.last, record.number)
+        if kind & Kind.FORWARDED:
+            forward, meta = records.read_forward(meta)
+            kind ^= Kind.FORWARDED
+            self.forwarded[forward.home] = (forward.number, forward.index)
+        if kind == Kind.PUSH:
+            self._replay_push(record, meta, seen, now_us)
+        elif kind == Kind.NOTE:
+            self.noted(records.read_note(meta), record.number, now_us)
+        elif kind == Kind.TRANSACTION:
+            txn = records.read_transaction(meta)
+            self.producers.accept(txn.producer, 0, txn.sequence, 1, record.number, now_us)
+        else:
+            self._replay_queue(kind, meta, now_us)
+
+    def _replay_push(self, record: Replayed, meta: bytes, seen: bool, now_us: int) -> None:
+        push = records.read_push(meta)
+        if push.stream not in self.streams:
+            return
+        if not seen:
+            self.accepted(push, now_us)
+        self.invisible.discard(record.number)
+        batch = None if record.payload is None else Batch.parse(record.payload, verify=False)
+        # The node's own fields are outside the batch's checksum; the record's covers its copy.
+        if batch is None or batch.header.base != push.base:
+            self.lost(push)
+        else:
+            self.stored(push, batch, record.location, record.length)
+
+    def _replay_queue(self, kind: int, meta: bytes, now_us: int) -> None:
+        if kind == Kind.GRANT:
+            stream, grants = read_grants(meta)
+            if stream in self.streams:
+                for given in grants:
+                    self.queue(stream).granted(given, now_us)
+        else:
+            stream, changes = read_changes(meta)
+            if stream in self.streams:
+                for change in changes:
+                    self.queue(stream).changed(change, now_us)
+
+    def restart(self, now_us: int) -> None:
+        """After recovery: leases and claims last their whole length again."""
+        for queue in self.queues.values():
+            queue.leases.restart(now_us)
+        for partition in self.partitions.values():
+            partition.restart(now_us)
+
+    def was_forwarded(self, forward: Forward) -> bool:
+        """Whether this part of a transaction has been carried out here."""
+        return self.forwarded.get(forward.home, (0, -1)) >= (forward.number, forward.index)
+
+    # --- snapshot --------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data for `load`. Pushes that are not visible yet are named, and replayed later."""
+        return {
+            "last": self.last,
+            "epoch": self.epoch,
+            "producers": self.producers.snapshot(),
+            "forwarded": [(home, *at) for home, at in self.forwarded.items()],
+            "invisible": list(self.invisible),
+            "damaged": self.damaged,
+            "queues": [(s, queue_snapshot.snapshot(q)) for s, q in self.queues.items()],
+            "partitions": [(s, n, p.snapshot()) for (s, n), p in self.partitions.items()],
+            "tables": [(s, t.snapshot()) for s, t in self.tables.items()],
+        }
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Becomes the shard that made this snapshot. Streams must be defined before."""
+        self.last, self.epoch = data["last"], data["epoch"]
+        self.producers = Producers.restore(data["producers"])
+        self.forwarded = {home: (number, index) for home, number, index in data["forwarded"]}
+        self.invisible = set(data["invisible"])
+        self.damaged = [tuple(item) for item in data["damaged"]]
+        for stream, part in data["queues"]:
+            if definition := self.streams.get(stream):
+                options: QueueOptions = definition.options
+                queue = queue_snapshot.restore(self.id, stream, options, definition.totals, part)
+                self.queues[stream] = queue
+        for stream, number, part in data["partitions"]:
+            if definition := self.streams.get(stream):
+                topic: TopicOptions = definition.options
+                partition = Partition.restore(stream, number, topic, definition.totals, part)
+                self.partitions[stream, number] = partition
+        for stream, rows in data["tables"]:
+            if stream in self.streams:
+                self.tables[stream] = TableShard.restore(stream, rows)
+
+
+def _written(shard: Shard, note: records.Written, number: int, now_us: int) -> None:
+    cell = Cell(note.value, number, note.expires_us, note.session)
+    shard.table(note.stream).put(note.key, cell)
+
+
+def _removed(shard: Shard, note: records.Removed, number: int, now_us: int) -> None:
+    for key in note.keys:
+        shard.table(note.stream).remove(key)
+
+
+def _committed(shard: Shard, note: records.Committed, number: int, now_us: int) -> None:
+    shard.partition(note.stream, note.partition).committed(note.group, note.offset)
+
+
+def _claimed(shard: Shard, note: records.Claimed, number: int, now_us: int) -> None:
+    partition = shard.partition(note.stream, note.partition)
+    partition.claimed(note.group, note.owner, note.token, note.lease_us, now_us)
+
+
+def _trimmed(shard: Shard, note: records.Trimmed, number: int, now_us: int) -> None:
+    shard.partition(note.stream, note.partition).trimmed(note.start)
+
+
+def _thinned(shard: Shard, note: records.Thinned, number: int, now_us: int) -> None:
+    mask = int.from_bytes(note.mask, "little")
+    shard.partition(note.stream, note.partition).thinned(note.base, mask)
+
+
+def _registered(shard: Shard, note: records.Registered, number: int, now_us: int) -> None:
+    shard.producers.register(note.producer, note.instance, now_us)
+
+
+_NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
+    records.Written: _written,
+    records.Removed: _removed,
+    records.Committed: _committed,
+    records.Claimed: _claimed,
+    records.Trimmed: _trimmed,
+    records.Thinned: _thinned,
+    records.Registered: _registered,
+}

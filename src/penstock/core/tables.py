@@ -1,0 +1,260 @@
+"""Tables: entries, sessions that entries live with, and watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from penstock.core.effects import Send
+from penstock.core.kernel import Kernel
+from penstock.core.records import (
+    Kind,
+    Note,
+    Removed,
+    SessionBegun,
+    SessionEnded,
+    Written,
+    pack_note,
+)
+from penstock.core.shard import Shard, Stream
+from penstock.core.table import ENTRY_OVERHEAD, Cell
+from penstock.errors import InvalidError, LimitError, NotFoundError, TooLargeError
+from penstock.wire import messages as m
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+from penstock.wire.frames import Verb, frame
+from penstock.wire.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES
+
+MAX_SCAN = 10_000
+MAX_SCAN_BYTES = 8 << 20
+MAX_SESSIONS = 100_000
+MAX_SESSION_MS = 3_600_000
+MAX_WATCHES = 10_000
+EXPIRY_EVERY_US = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class Watcher:
+    """A connection that wants to hear of changes."""
+
+    connection: int
+    request: int
+    stream: int
+    prefix: bytes
+    over: bool = False
+    paused: bool = False
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class SessionState:
+    """A session and when it ends unless it is kept."""
+
+    ttl_us: int
+    deadline_us: int
+
+
+@dataclass(slots=True)
+class Tables:
+    """The tables and sessions of a node."""
+
+    kernel: Kernel
+    sessions: dict[int, SessionState] = field(default_factory=dict)
+    last_session: int = 0
+    watchers: list[Watcher] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Begins to look for expired entries and sessions."""
+        self.kernel.timers.at(self.kernel.now_us + EXPIRY_EVERY_US, self._expire)
+
+    # --- entries ---------------------------------------------------------------------------
+
+    def get(self, call: m.Get) -> m.Entry | None:
+        """The entry, or None."""
+        self.kernel.stream(call.stream, "table")
+        table = self.kernel.shard_of(call.key).tables.get(call.stream)
+        cell = None if table is None else table.get(call.key, self.kernel.now_us)
+        return None if cell is None else m.Entry(call.key, cell.value, cell.version)
+
+    def check_write(
+        self, stream: Stream, key: bytes, value: bytes | None, if_version: int | None
+    ) -> None:
+        """Raises what is wrong with a write."""
+        if not 0 < len(key) <= MAX_TABLE_KEY_BYTES:
+            raise TooLargeError(f"a key has 1 to {MAX_TABLE_KEY_BYTES} bytes, not {len(key):,}")
+        if value is not None and len(value) > MAX_TABLE_VALUE_BYTES:
+            raise TooLargeError(f"a value has at most {MAX_TABLE_VALUE_BYTES:,} bytes")
+        shard = self.kernel.shard_of(key)
+        shard.table(stream.info.id).check(key, if_version, self.kernel.now_us)
+        if value is not None:
+            size = stream.totals.bytes + len(key) + len(value) + ENTRY_OVERHEAD
+            if size > stream.options.max_bytes:
+                raise LimitError(f"table {stream.info.name!r} is full: {size:,} bytes")
+
+    def put(self, call: m.Put) -> Entry:
+        """Writes an entry; the log number of the record is its version."""
+        stream = self.kernel.stream(call.stream, "table")
+        value = call.value
+        shard = self.kernel.shard_of(call.key)
+        if call.append:
+            cell = shard.table(call.stream).get(call.key, self.kernel.now_us)
+            value = value if cell is None else cell.value + value
+        self.check_write(stream, call.key, value, call.if_version)
+        if call.session and call.session not in self.sessions:
+            raise NotFoundError(f"session {call.session} has ended")
+        return self.write(shard, stream, call.key, value, call.ttl_ms, call.session)
+
+    def write(
+        self, shard: Shard, stream: Stream, key: bytes, value: bytes, ttl_ms: int, session: int
+    ) -> Entry:
+        """Logs and folds a checked write, and tells watchers once it is safe."""
+        expires_us = self.kernel.now_us + ttl_ms * 1000 if ttl_ms else 0
+        return self._note(shard, stream, Written(stream.info.id, key, value, expires_us, session))
+
+    def remove(self, call: m.Remove) -> Entry | None:
+        """Deletes an entry; None if there is none."""
+        stream = self.kernel.stream(call.stream, "table")
+        self.check_write(stream, call.key, None, call.if_version)
+        shard = self.kernel.shard_of(call.key)
+        if shard.table(call.stream).get(call.key, self.kernel.now_us) is None:
+            return None
+        return self.drop(shard, stream, [call.key])
+
+    def drop(self, shard: Shard, stream: Stream, keys: list[bytes]) -> Entry:
+        """Logs and folds a checked removal, and tells watchers once it is safe."""
+        return self._note(shard, stream, Removed(stream.info.id, keys))
+
+    def _note(self, shard: Shard, stream: Stream, note: Written | Removed) -> Entry:
+        entry = self.kernel.log(shard, Kind.NOTE, pack_note(note), stream.level)
+        self.fold(shard, stream, note, entry)
+        return entry
+
+    def fold(self, shard: Shard, stream: Stream, note: Note, entry: Entry) -> None:
+        """Folds a logged note; a change to a table is counted and told once it is safe."""
+        if not isinstance(note, Written | Removed):
+            shard.noted(note, entry.number, self.kernel.now_us)
+            return
+        table = shard.table(stream.info.id)
+        before = table.bytes
+        shard.noted(note, entry.number, self.kernel.now_us)
+        table.changed = entry.number
+        stream.totals.bytes += table.bytes - before
+        if isinstance(note, Written):
+            events = [m.Entry(note.key, note.value, entry.number)]
+        else:
+            events = [m.Entry(key, b"", 0) for key in note.keys]
+        entry.done = lambda _: self._tell(stream.info.id, events)
+
+    def unsafe(self, stream: int, shards: list[Shard]) -> bool:
+        """Whether a change to the table here is not as safe yet as it was asked to be."""
+        tables = ((shard, shard.tables.get(stream)) for shard in shards)
+        return any(table is not None and table.changed > shard.safe for shard, table in tables)
+
+    def scan(self, call: m.Scan) -> list[m.Entry]:
+        """Entries by prefix, in key order over all shards; the answer is bounded in bytes too."""
+        self.kernel.stream(call.stream, "table")
+        limit = max(1, min(call.limit, MAX_SCAN))
+        tables = [s.tables[call.stream] for s in self.kernel.shards if call.stream in s.tables]
+        parts = (
+            ((key, table) for key in table.scan(call.prefix, call.after, limit)) for table in tables
+        )
+        found: list[m.Entry] = []
+        room = MAX_SCAN_BYTES
+        for key, table in islice(merge(*parts, key=lambda item: item[0]), limit):
+            cell: Cell | None = table.get(key, self.kernel.now_us)
+            if cell is not None:
+                value = cell.value if call.values else b""
+                room -= len(key) + len(value)
+                if room < 0 and found:
+                    break
+                found.append(m.Entry(key, value, cell.version))
+        return found
+
+    # --- watches ---------------------------------------------------------------------------
+
+    def watch(self, connection: int, request: int, call: m.Watch) -> Watcher:
+        """Tells a connection of all changes to keys with a prefix."""
+        self.kernel.stream(call.stream, "table")
+        if len(self.watchers) >= MAX_WATCHES:
+            raise LimitError(f"{MAX_WATCHES:,} watches exist already")
+        watcher = Watcher(connection, request, call.stream, call.prefix)
+        self.watchers.append(watcher)
+        return watcher
+
+    def _tell(self, stream: int, entries: list[m.Entry]) -> None:
+        if any(watcher.over for watcher in self.watchers):
+            self.watchers = [watcher for watcher in self.watchers if not watcher.over]
+        for watcher in self.watchers:
+            if watcher.stream != stream:
+                continue
+            wanted = [entry for entry in entries if entry.key.startswith(watcher.prefix)]
+            if not wanted:
+                continue
+            if watcher.paused:  # too slow: nothing is kept for it, it must read anew
+                watcher.lost = True
+                continue
+            event = m.pack(m.Event(wanted, watcher.lost))
+            watcher.lost = False
+            parts = [frame(Verb.EVENT, watcher.request, 0, event)]
+            self.kernel.effects.append(Send(watcher.connection, list(parts)))
+
+    # --- sessions --------------------------------------------------------------------------
+
+    def begin(self, call: m.SessionOpen) -> tuple[int, Entry]:
+        """A new session."""
+        if not 0 < call.ttl_ms <= MAX_SESSION_MS:
+            raise InvalidError(f"a session lasts 1 to {MAX_SESSION_MS:,} ms without a sign of life")
+        if len(self.sessions) >= MAX_SESSIONS:
+            raise LimitError(f"{MAX_SESSIONS:,} sessions exist already")
+        number = self.last_session + 1
+        note = SessionBegun(number, call.ttl_ms * 1000)
+        entry = self.kernel.note(self.kernel.control, note, Durability.SYNCED)
+        self.began(number, call.ttl_ms * 1000)
+        return number, entry
+
+    def began(self, number: int, ttl_us: int) -> None:
+        """Fold: a session exists."""
+        self.last_session = max(self.last_session, number)
+        self.sessions[number] = SessionState(ttl_us, self.kernel.now_us + ttl_us)
+
+    def keep(self, call: m.SessionKeep) -> bool:
+        """A sign of life; False if the session has ended."""
+        session = self.sessions.get(call.session)
+        if session is None:
+            return False
+        session.deadline_us = self.kernel.now_us + session.ttl_us
+        return True
+
+    def end(self, number: int) -> Entry | None:
+        """Ends a session: its entries go first, so that a crash in between ends it again."""
+        if number not in self.sessions:
+            return None
+        for shard in self.kernel.shards:
+            for stream, table in list(shard.tables.items()):
+                if keys := table.keys_of(number):
+                    self.drop(shard, self.kernel.streams[stream], keys)
+        del self.sessions[number]
+        return self.kernel.note(self.kernel.control, SessionEnded(number), Durability.SYNCED)
+
+    def restart(self) -> None:
+        """After recovery: sessions last their whole length again."""
+        for session in self.sessions.values():
+            session.deadline_us = self.kernel.now_us + session.ttl_us
+
+    def _expire(self) -> None:
+        self.kernel.timers.at(self.kernel.now_us + EXPIRY_EVERY_US, self._expire)
+        now_us = self.kernel.now_us
+        for number in [n for n, s in self.sessions.items() if s.deadline_us <= now_us]:
+            self.end(number)
+        for shard in self.kernel.shards:
+            for stream, table in list(shard.tables.items()):
+                if keys := table.expired(now_us):
+                    self.drop(shard, self.kernel.streams[stream], keys)
+
+    def figures(self, stream: Stream) -> dict[str, Any]:
+        """What `penstock table show` prints."""
+        number = stream.info.id
+        tables = [s.tables[number] for s in self.kernel.shards if number in s.tables]
+        return {"entries": sum(len(t.cells) for t in tables), "bytes": sum(t.bytes for t in tables)}

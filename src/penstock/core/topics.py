@@ -1,0 +1,201 @@
+"""Topics: reading partitions, groups' offsets and claims, retention."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.effects import Serve
+from penstock.core.kernel import Kernel
+from penstock.core.partition import Partition
+from penstock.core.records import Claimed, Committed, Trimmed
+from penstock.core.shard import Shard, Stream
+from penstock.errors import InvalidError, LimitError, PenstockError
+from penstock.wire import messages as m
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+from penstock.wire.frames import FetchBody, Verb
+from penstock.wire.limits import MAX_LEASE_MS
+
+MAX_FETCH_BYTES = 8 << 20
+MAX_WAIT_MS = 300_000
+MAX_READERS = 10_000  # parked on one partition
+MAX_GROUP_BYTES = 200
+RETENTION_EVERY_US = 10_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """A parked fetch."""
+
+    connection: int
+    body: FetchBody
+    request: int
+    over: bool = False
+
+
+class Topics:
+    """The topics of a node."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.readers: dict[tuple[int, int], deque[Reader]] = {}
+        kernel.timers.at(kernel.now_us + RETENTION_EVERY_US, self._retain)
+
+    def shard(self, stream: Stream, partition: int) -> Shard:
+        """Where a partition lives."""
+        placement = stream.info.placement
+        if partition >= len(placement):
+            raise InvalidError(f"partition {partition}: the topic has {len(placement)}")
+        return self.kernel.shards[placement[partition]]
+
+    def partition(self, stream: int, number: int) -> Partition:
+        """A partition of a topic."""
+        topic = self.kernel.stream(stream, "topic")
+        return self.shard(topic, number).partition(stream, number)
+
+    def partitions(self, stream: int) -> list[Partition]:
+        """All partitions of a topic."""
+        count = len(self.kernel.stream(stream, "topic").info.placement)
+        return [self.partition(stream, number) for number in range(count)]
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def fetch(self, connection: int, request: int, body: FetchBody) -> Reader | None:
+        """Answers with batches from an offset on, now or when some arrive, or with none."""
+        body = body._replace(
+            max_bytes=max(1, min(body.max_bytes, MAX_FETCH_BYTES)),
+            wait_ms=min(body.wait_ms, MAX_WAIT_MS),
+        )
+        if self._serve(connection, request, body, body.wait_ms > 0):
+            return None
+        readers = self.readers.setdefault((body.stream, body.partition), deque())
+        if len(readers) >= MAX_READERS:
+            raise LimitError(f"{MAX_READERS:,} reads wait for this partition already")
+        reader = Reader(connection, body, request)
+        readers.append(reader)
+        wait_us = self.kernel.now_us + body.wait_ms * 1000
+        self.kernel.timers.at(wait_us, lambda: self._give_up(reader))
+        return reader
+
+    def _serve(self, connection: int, request: int, body: FetchBody, wait: bool) -> bool:
+        partition = self.partition(body.stream, body.partition)
+        if body.offset > partition.end:
+            raise InvalidError(
+                f"offset {body.offset} is after the end of the partition, {partition.end}"
+            )
+        found = partition.find(body.offset, body.max_bytes)
+        if not found and wait:
+            return False
+        batches = [(stored.location, stored.length, stored.base) for stored in found]
+        effect = Serve(connection, request, partition.start, partition.end, batches)
+        self.kernel.effects.append(effect)
+        return True
+
+    def _give_up(self, reader: Reader) -> None:
+        if not reader.over:
+            reader.over = True
+            self._answer(reader)
+
+    def _answer(self, reader: Reader) -> None:
+        try:
+            self._serve(reader.connection, reader.request, reader.body, False)
+        except PenstockError as error:
+            self.kernel.fail(reader.connection, Verb.FETCH, reader.request, error)
+
+    def arrived(self, stream: int, partition: int) -> None:
+        """A batch can be read: whoever waits for it gets it."""
+        for reader in self.readers.pop((stream, partition), ()):
+            if not reader.over:
+                reader.over = True
+                self._answer(reader)
+
+    # --- groups ----------------------------------------------------------------------------
+
+    def offsets(self, call: m.Offsets) -> list[tuple[int, int]]:
+        """First and next offset of every partition."""
+        return [(p.start, p.end) for p in self.partitions(call.stream)]
+
+    def offset_at(self, call: m.OffsetAt) -> list[int]:
+        """The first offset of every partition that arrived at or after a time."""
+        return [p.offset_at(call.time_us) for p in self.partitions(call.stream)]
+
+    def committed(self, call: m.Committed) -> list[int | None]:
+        """A group's offsets."""
+        return [p.commits.get(call.group) for p in self.partitions(call.stream)]
+
+    def commit(self, call: m.Commit) -> Entry:
+        """Commits a group's offsets, all or none; the last entry."""
+        check_group(call.group)
+        stream = self.kernel.stream(call.stream, "topic")
+        for number, offset, token in call.offsets:
+            partition = self.partition(call.stream, number)
+            partition.check_commit(call.group, offset, token, self.kernel.now_us)
+        entry = None
+        for number, offset, _ in call.offsets:
+            note = Committed(call.stream, number, call.group, offset)
+            entry = self.kernel.note(self.shard(stream, number), note, stream.level)
+        if entry is None:
+            raise InvalidError("a commit names at least one partition")
+        return entry
+
+    def claim(self, call: m.Claim) -> tuple[m.ClaimInfo, Entry | None]:
+        """Claims a partition or renews the claim; who has it, and the entry to wait for."""
+        check_group(call.group)
+        if not call.owner or not 0 < call.lease_ms <= MAX_LEASE_MS:
+            raise InvalidError(f"a claim needs an owner and a lease of 1 to {MAX_LEASE_MS} ms")
+        stream = self.kernel.stream(call.stream, "topic")
+        partition = self.partition(call.stream, call.partition)
+        token, owner = partition.decide_claim(
+            call.group, call.owner, call.token, self.kernel.now_us
+        )
+        if owner is not None:
+            return m.ClaimInfo(owner, 0), None
+        note = Claimed(
+            call.stream, call.partition, call.group, call.owner, token, call.lease_ms * 1000
+        )
+        shard = self.shard(stream, call.partition)
+        entry = self.kernel.note(shard, note, min(stream.level, Durability.WRITTEN))
+        return m.ClaimInfo(call.owner, token), entry
+
+    def unclaim(self, call: m.Unclaim) -> Entry | None:
+        """Gives a claim up; None if it was not the current one."""
+        stream = self.kernel.stream(call.stream, "topic")
+        claim = self.partition(call.stream, call.partition).claims.get(call.group)
+        if claim is None or claim.token != call.token or not claim.owner:
+            return None
+        note = Claimed(call.stream, call.partition, call.group, "", call.token, 0)
+        return self.kernel.note(self.shard(stream, call.partition), note, stream.level)
+
+    # --- retention -------------------------------------------------------------------------
+
+    def _retain(self) -> None:
+        self.kernel.timers.at(self.kernel.now_us + RETENTION_EVERY_US, self._retain)
+        for shard in self.kernel.shards:
+            for partition in list(shard.partitions.values()):
+                self._retain_one(shard, partition)
+
+    def _retain_one(self, shard: Shard, partition: Partition) -> None:
+        start = partition.expired_before(self.kernel.now_us)
+        if start > partition.start:
+            level = self.kernel.streams[partition.stream].level
+            note = Trimmed(partition.stream, partition.number, start)
+            self.kernel.note(shard, note, level)
+
+    def figures(self, stream: Stream) -> dict[str, Any]:
+        """What `penstock topic show` prints."""
+        parts = self.partitions(stream.info.id)
+        return {
+            "messages": stream.totals.messages,
+            "bytes": stream.totals.bytes,
+            "partitions": [{"start": p.start, "end": p.end, "bytes": p.bytes} for p in parts],
+            "groups": sorted({group for p in parts for group in p.commits}),
+            "damaged": sum(count for p in parts for _, count in p.damage),
+        }
+
+
+def check_group(group: str) -> None:
+    """InvalidError if no group can be called that."""
+    if not 0 < len(group.encode()) <= MAX_GROUP_BYTES:
+        raise InvalidError(f"a group's name has 1 to {MAX_GROUP_BYTES} bytes")

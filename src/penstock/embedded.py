@@ -1,0 +1,189 @@
+"""The fabric inside the caller's process: the same engine, without a server.
+
+Calls run the engine in the caller's own thread and write to the disk there, so that a push costs no
+wake-up of another thread. A thread in the background only keeps time (leases, delays) and cleans.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from penstock.client.blocking import Fabric, fabric_over
+from penstock.engine.engine import Engine
+from penstock.errors import ClosedError, UnavailableError
+from penstock.node.clock import Clock
+from penstock.node.files import FileDisk
+from penstock.node.node import open_directory
+from penstock.store.disk import Disk, DiskError
+from penstock.wire.buffers import Buffer
+from penstock.wire.frames import Splitter
+
+KEEPER_SECONDS = 0.05  # how often the background looks for work at least
+
+
+class Inline:
+    """Runs an engine in whatever thread calls, one at a time."""
+
+    def __init__(self, engine: Engine, disk: Disk, clock: Clock) -> None:
+        self.engine = engine
+        self.disk = disk
+        self.clock = clock
+        self.changed = threading.Condition()
+        self.inboxes: dict[int, deque[bytearray]] = {}
+        self._last = 0
+        self._closed = False
+        self._keeper = threading.Thread(target=self._keep, name="penstock-keeper", daemon=True)
+        self._keeper.start()
+
+    def connect(self) -> int:
+        """A number for a new connection."""
+        with self.changed:
+            if self._closed:
+                raise ClosedError("this fabric is closed")
+            self._last += 1
+            self.inboxes[self._last] = deque()
+            return self._last
+
+    def disconnect(self, connection: int) -> None:
+        """A connection is over."""
+        with self.changed:
+            if self.inboxes.pop(connection, None) is not None:
+                self.engine.disconnect(connection)
+
+    def receive(self, connection: int, frames: list[bytearray]) -> None:
+        """Frames of a connection; their answers are in its inbox when they can be."""
+        with self.changed:
+            for frame in frames:
+                self.engine.receive(connection, frame, self.clock.now_us())
+            self.run()
+
+    def run(self) -> None:
+        """Does what there is to do; the caller holds the lock."""
+        engine = self.engine
+        while True:
+            engine.tick(self.clock.now_us())
+            flush = engine.next_flush(self.clock.now_us())
+            if flush is None:
+                break
+            try:
+                flush.run()
+            except DiskError as error:
+                engine.end_flush(flush, error, self.clock.now_us())
+            else:
+                engine.end_flush(flush, None, self.clock.now_us())
+        while engine.jobs:
+            job = engine.jobs.popleft()
+            job.run()
+            engine.end_job(job)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        outputs = self.engine.take_outputs()
+        for output in outputs:
+            inbox = self.inboxes.get(output.connection)
+            if inbox is not None and output.parts:
+                inbox.append(bytearray().join(output.parts))
+        if outputs:
+            self.changed.notify_all()
+
+    def _keep(self) -> None:
+        while True:
+            with self.changed:
+                if self._closed:
+                    return
+                due_us = self.engine.next_due()
+                wait = KEEPER_SECONDS
+                if due_us is not None:
+                    wait = min(max((due_us - self.clock.now_us()) / 1e6, 0.001), wait)
+                self.changed.wait(wait)
+                if self._closed:
+                    return
+                self.run()
+                self._maintain()
+
+    def _maintain(self) -> None:
+        step = self.engine.maintenance.next_step(self.clock.now_us())
+        if step is None:
+            return
+        try:
+            step.run()
+        except DiskError as error:
+            self.engine.maintenance.end_step(error, self.clock.now_us())
+        else:
+            self.engine.maintenance.end_step(None, self.clock.now_us())
+
+    def close(self) -> None:
+        """Writes everything, takes a checkpoint, and lets the data directory go."""
+        with self.changed:
+            if self._closed:
+                return
+            self._checkpoint()
+            self._closed = True
+            self.changed.notify_all()
+        self._keeper.join()
+        if isinstance(self.disk, FileDisk):
+            self.disk.close()
+
+    def _checkpoint(self) -> None:
+        maintenance = self.engine.maintenance
+        before = maintenance.checkpoints
+        maintenance.want_checkpoint()
+        while maintenance.checkpoints == before and self.engine.journal.stopped is None:
+            self.run()
+            self._maintain()
+        self.run()
+
+
+class InlineTransport:
+    """A client's connection to an engine in the same process."""
+
+    def __init__(self, inline: Inline) -> None:
+        self._inline = inline
+        self._splitter = Splitter()
+        self._number = inline.connect()
+
+    def send(self, parts: Sequence[Buffer]) -> None:
+        """Hands frames to the engine; what they wrote is on the disk when this returns."""
+        frames: list[bytearray] = []
+        data = memoryview(bytearray().join(parts))
+        while data:
+            length = int.from_bytes(data[:4], "little")
+            frames.append(bytearray(data[:length]))
+            data = data[length:]
+        self._inline.receive(self._number, frames)
+
+    def receive(self, timeout: float | None) -> list[bytearray]:
+        """Answers that are there, or the first that comes in time."""
+        inline = self._inline
+        with inline.changed:
+            inbox = inline.inboxes.get(self._number)
+            if inbox is None:
+                raise UnavailableError("this fabric is closed")
+            if not inbox and (timeout is None or timeout > 0):
+                inline.changed.wait(timeout)
+            frames = list(inbox)
+            inbox.clear()
+            return frames
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._inline.disconnect(self._number)
+
+
+def embed(inline: Inline, timeout: float, namespace: str) -> Fabric:
+    """A blocking fabric over an engine in this process; closing it closes the engine."""
+    return fabric_over(
+        lambda _: InlineTransport(inline), timeout, namespace, "embedded", inline.close
+    )
+
+
+def open_fabric(path: str, timeout: float = 30.0, namespace: str = "default") -> Fabric:
+    """Opens a data directory inside this process; it is made if missing.
+
+    The directory belongs to this process until the fabric is closed. InUseError if another has it.
+    """
+    clock = Clock()
+    disk, engine = open_directory(path, clock)
+    return embed(Inline(engine, disk, clock), timeout, namespace)

@@ -1,0 +1,1 @@
+"""Core and store put together, still without I/O of their own: shells drive it."""

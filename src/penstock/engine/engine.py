@@ -1,0 +1,188 @@
+"""One node without its I/O: the core, the journal, and what keeps the data directory small.
+
+A shell hands in frames and time, runs flushes and jobs (in threads, if it likes), and sends what is
+in `outputs`. Everything here runs in the shell's one loop thread; only `run()` of flushes and jobs
+may run elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
+from penstock.core.fabric import Fabric
+from penstock.engine.delivery import Found, ReadJob, build, places
+from penstock.engine.maintenance import Maintenance
+from penstock.engine.reader import BatchReader
+from penstock.errors import StorageError
+from penstock.store.cleaner import Cleaner
+from penstock.store.disk import Disk, DiskError
+from penstock.store.files import Files
+from penstock.store.flush import Flush
+from penstock.store.journal import Journal
+from penstock.wire.buffers import Buffer
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+
+RETRY_US = 1_000_000  # how often a refusing disk is tried again
+BUSY_BYTES = 64 << 20  # waiting for the journal: the shell should stop to take requests
+
+
+@dataclass(slots=True)
+class Output:
+    """Bytes for a connection; no bytes: close it."""
+
+    connection: int
+    parts: list[Buffer]
+
+
+class Engine:
+    """See the module. Made by `engine.recovery.open_engine`."""
+
+    def __init__(
+        self, disk: Disk, files: Files, journal: Journal, fabric: Fabric, cleaner: Cleaner
+    ) -> None:
+        self.disk = disk
+        self.files = files
+        self.journal = journal
+        self.fabric = fabric
+        self.reader = BatchReader(disk, files, journal)
+        self.outputs: list[Output] = []
+        self.jobs: deque[ReadJob] = deque()
+        self.maintenance = Maintenance(self, cleaner)
+        self.read_damage: deque[str] = deque(maxlen=100)
+        self.recovered: dict[str, Any] = {}
+        self.identity = b""  # of the data directory; goes into every checkpoint
+        self._retry_us: int | None = None
+        fabric.extra_figures = self._figures
+
+    # --- events ----------------------------------------------------------------------------
+
+    def receive(self, connection: int, frame: bytearray, now_us: int) -> None:
+        """One frame of a connection."""
+        self.fabric.handle(connection, frame, now_us)
+        self.settle(now_us)
+
+    def disconnect(self, connection: int) -> None:
+        """A connection is gone."""
+        self.fabric.disconnect(connection)
+
+    def pause(self, connection: int, paused: bool, now_us: int) -> None:
+        """A connection takes nothing more for now, or takes it again."""
+        self.fabric.pause(connection, paused, now_us)
+        self.settle(now_us)
+
+    def tick(self, now_us: int) -> None:
+        """Time passes; a disk that refused is tried again."""
+        if self._retry_us is not None and self._retry_us <= now_us:
+            self._retry_us = None
+            self.journal.resume()
+        self.fabric.tick(now_us)
+        self.settle(now_us)
+
+    def next_due(self) -> int | None:
+        """When `tick`, `next_flush` or `maintenance` should be called although nothing arrives."""
+        times = (
+            self.fabric.next_due(), self.journal.next_due(), self._retry_us,
+            self.maintenance.next_due(),
+        )  # fmt: skip
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def busy(self) -> bool:
+        """More waits for the disk than should: take no more requests until it is written."""
+        return self.journal.pending_bytes > BUSY_BYTES
+
+    # --- the journal -----------------------------------------------------------------------
+
+    def next_flush(self, now_us: int) -> Flush | None:
+        """What to write now, if anything. Run it, then call `end_flush`."""
+        return self.journal.next_flush(now_us)
+
+    def end_flush(self, flush: Flush, error: DiskError | None, now_us: int) -> None:
+        """A flush was run: what it made safe is answered."""
+        finished = self.journal.finish(flush, error)
+        for entry, old in finished.moved:
+            self.maintenance.moved_by_failure(entry, old)
+        self._commit(finished.committed, now_us)
+        if error is not None:
+            self._refuse(error, flush, now_us)
+        elif self.fabric.kernel.refusing is not None:
+            self.fabric.refuse(None)
+        self.settle(now_us)
+
+    def _commit(self, entries: list[Entry], now_us: int) -> None:
+        for entry in entries:
+            if entry.payload is not None:
+                self.reader.recent.add(entry.location, entry.payload)
+                self.files.stored(entry.location, entry.length)
+        self.fabric.committed(entries, now_us)
+
+    def _refuse(self, error: DiskError, flush: Flush, now_us: int) -> None:
+        what = "is full" if error.full else "fails"
+        refusal = StorageError(f"the disk {what}: {error}")
+        self.fabric.refuse(refusal)
+        self._retry_us = now_us + RETRY_US
+        for entry in flush.entries:
+            if entry.failed is not None and not entry.committed:
+                entry.failed(refusal)
+                entry.failed = None
+
+    # --- effects ---------------------------------------------------------------------------
+
+    def settle(self, now_us: int) -> None:
+        """Carries out what the core wants, until it wants nothing more."""
+        while effects := self.fabric.take_effects():
+            at_once: list[Entry] = []
+            for effect in effects:
+                if isinstance(effect, Append):
+                    self.journal.append(effect.entry)
+                    if effect.entry.level == Durability.MEMORY:
+                        at_once.append(effect.entry)
+                elif isinstance(effect, Send):
+                    self.outputs.append(Output(effect.connection, effect.parts))
+                elif isinstance(effect, Free):
+                    self.files.freed(effect.location, effect.bytes)
+                elif isinstance(effect, Deliver | Serve):
+                    self._answer(effect)
+                elif isinstance(effect, Close):
+                    self.outputs.append(Output(effect.connection, []))
+            if at_once:
+                self._commit(at_once, now_us)
+
+    def _answer(self, effect: Deliver | Serve) -> None:
+        found: list[Found] = []
+        for place in places(effect):
+            batch = self.reader.now(*place)
+            if batch is None:
+                self.jobs.append(ReadJob(effect, self.reader.wait))
+                return
+            found.append(batch)
+        self._send(effect, found)
+
+    def _send(self, effect: Deliver | Serve, found: list[Found]) -> None:
+        answer = build(effect, found)
+        self.outputs.append(Output(answer.connection, answer.parts))
+        self.read_damage.extend(answer.damaged)
+
+    def end_job(self, job: ReadJob) -> None:
+        """A read was run: its answer can go."""
+        self._send(job.effect, job.found)
+
+    def take_outputs(self) -> list[Output]:
+        """What is to be sent, in order."""
+        outputs, self.outputs = self.outputs, []
+        return outputs
+
+    def _figures(self) -> dict[str, Any]:
+        return {
+            "disk_bytes": self.files.used_bytes,
+            "live_bytes": self.files.live_bytes,
+            "files": len(self.files),
+            "unwritten_bytes": self.journal.pending_bytes,
+            "read_damage": list(self.read_damage),
+            "recovered": self.recovered,
+            **self.maintenance.figures(),
+        }

@@ -1,0 +1,267 @@
+"""Checkpoints and cleaning: what keeps restarts short and the data directory small.
+
+One thing at a time, in steps: `next_step` prepares one on the loop thread, the shell runs it
+elsewhere, `end_step` takes it back. What was acknowledged does not depend on any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from penstock.core.liveness import Liveness
+from penstock.core.runs import rows_of
+from penstock.store.checkpoint import CheckpointWriter, drop_older
+from penstock.store.cleaner import Cleaner, Move, Positions
+from penstock.store.disk import DiskError
+from penstock.store.files import Limits
+from penstock.store.locations import CHECKPOINT, JOURNAL, numbers, split
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+CHECKPOINT_BYTES = 384 << 20  # of journal between two checkpoints
+CHECKPOINT_RECORDS = 200_000
+SHARDS_A_STEP = 8
+RETRY_US = 5_000_000
+LIMITS = Limits()
+
+_encode = msgspec.msgpack.Encoder().encode
+Work = Callable[[], object]
+_OVER = object()
+
+
+class Step:
+    """A piece of work that waits for the disk."""
+
+    def __init__(self, run: Work) -> None:
+        self.run = run
+
+
+class Maintenance:
+    """Decides what to do next, and does it in steps."""
+
+    def __init__(self, engine: Engine, cleaner: Cleaner) -> None:
+        self.engine = engine
+        self.cleaner = cleaner
+        self.checkpoints = 0
+        self.cleaned_files = 0
+        self.position = 0  # replay starts here, by the last checkpoint
+        self._appended = 0  # bytes and records at the last checkpoint
+        self._records = 0
+        self._covered: set[int] = set()  # cleaned files that a checkpoint must cover first
+        self._work: Generator[Work | None, None, None] | None = None
+        self._running = False
+        self._wait_us = 0
+        self._wanted = False
+
+    # --- what to do ------------------------------------------------------------------------
+
+    def want_checkpoint(self) -> None:
+        """The next step begins a checkpoint, whether it is due or not."""
+        self._wanted = True
+
+    def next_step(self, now_us: int) -> Step | None:
+        """The next piece of work, if there is any and none is running."""
+        if self._running or self.engine.journal.stopped is not None or now_us < self._wait_us:
+            return None
+        if self._work is None:
+            self._work = self._choose()
+            if self._work is None:
+                return None
+        work = next(self._work, _OVER)
+        if work is _OVER:
+            self._work = None
+            return self.next_step(now_us)
+        if work is None:  # it waits for the journal
+            return None
+        self._running = True
+        return Step(work)  # type: ignore[arg-type]
+
+    def end_step(self, error: DiskError | None, now_us: int) -> None:
+        """A step was run. After an error the whole thing is given up, and tried again later."""
+        self._running = False
+        if error is not None:
+            self._wait_us = now_us + RETRY_US
+            if self._work is not None:
+                with suppress(StopIteration, DiskError):
+                    self._work.throw(error)
+            self._work = None
+
+    def next_due(self) -> int | None:
+        """When to look again after a failure."""
+        return self._wait_us or None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `next_step` may have something to do."""
+        return not self._running
+
+    def _choose(self) -> Generator[Work | None, None, None] | None:
+        if self._is_due():
+            return self._checkpoint()
+        victims = self.engine.files.victims(LIMITS)
+        for number in victims:
+            file = self.engine.files[number]
+            if number in self._covered:
+                continue
+            if file.live == 0:
+                self._covered.add(number)
+            else:
+                return self._clean(number)
+        return None
+
+    def _is_due(self) -> bool:
+        if self._wanted:
+            return True
+        journal = self.engine.journal
+        reclaimable = sum(
+            file.used for n in self._covered if (file := self.engine.files.get(n)) is not None
+        )
+        return (
+            journal.appended_bytes - self._appended + reclaimable // 2 >= CHECKPOINT_BYTES
+            or journal.appended_records - self._records >= CHECKPOINT_RECORDS
+        )
+
+    # --- checkpoint ------------------------------------------------------------------------
+
+    def _checkpoint(self) -> Generator[Work | None, None, None]:
+        """Snapshots all shards, a few at a time, while the node goes on."""
+        engine, fabric = self.engine, self.engine.fabric
+        self._wanted = False
+        position = engine.journal.written
+        self._appended = engine.journal.appended_bytes
+        self._records = engine.journal.appended_records
+        covered = set(self._covered)
+        number = max(numbers(engine.disk.names(), CHECKPOINT), default=0) + 1
+        writers: list[CheckpointWriter] = []
+        yield lambda: writers.append(CheckpointWriter(engine.disk, number))
+        writer = writers[0]
+        control = _encode(fabric.snapshot_control())
+        yield _adding(writer, {"identity": engine.identity, "control": control})
+        shards = fabric.kernel.shards
+        for first in range(0, len(shards), SHARDS_A_STEP):
+            group = shards[first : first + SHARDS_A_STEP]
+            sections = {f"shard-{s.id}": _encode(s.snapshot()) for s in group if s.last}
+            if sections:
+                yield _adding(writer, sections)
+        yield _adding(writer, {"files": engine.files.dump()})
+        safe: list[Entry] = []
+        fabric.kernel.barrier(Durability.SYNCED, safe.append)
+        engine.settle(fabric.kernel.now_us)
+        while not safe:  # the journal must hold all that the snapshots build on
+            yield None
+        synced = engine.journal.synced
+        yield lambda: writer.commit(position, synced)
+        yield lambda: drop_older(engine.disk, number)
+        self.position = position
+        self.checkpoints += 1
+        yield from self._drop(covered)
+
+    def _drop(self, covered: set[int]) -> Generator[Work | None, None, None]:
+        """Files that are not needed any more: cleaned before the checkpoint, and not replayed."""
+        engine = self.engine
+        for number in sorted(covered):
+            file = engine.files.get(number)
+            if file is None or file.live:
+                self._covered.discard(number)
+                continue
+            if file.kind == JOURNAL and number >= split(self.position)[0]:
+                continue
+            self._covered.discard(number)
+            if file.kind == JOURNAL:
+                engine.journal.recycle(number)
+            else:
+                engine.files.drop(number)
+                yield _deleting(engine, file.name)
+        yield engine.disk.sync_names
+
+    # --- cleaning --------------------------------------------------------------------------
+
+    def _clean(self, number: int) -> Generator[Work | None, None, None]:
+        """Copies what is live out of a file."""
+        job = self.cleaner.clean(number)
+        more: list[bool] = []
+        try:
+            while True:
+                yield lambda: more.append(job.plan_scan())
+                if not more[-1]:
+                    break
+                job.choose(_Owner(Liveness(self.engine.fabric.kernel)))
+                yield job.copy
+            yield job.sync
+        except DiskError:
+            job.abandon()
+            raise
+        self._apply(job.finish())
+        self.engine.read_damage.extend(
+            f"{damage.file} at {damage.offset}: {damage.reason}" for damage in job.damages
+        )
+        self._covered.add(number)
+        self.cleaned_files += 1
+
+    def _apply(self, moves: list[Move]) -> None:
+        liveness, files = Liveness(self.engine.fabric.kernel), self.engine.files
+        for move in moves:
+            before = liveness.moved(
+                move.shard, move.kind, move.meta, move.old_location, move.new_location,
+                move.new_length, move.rows,
+            )  # fmt: skip
+            if before is None:
+                continue
+            files.freed(move.old_location, before.live_bytes)
+            files.stored(move.new_location, move.new_length)
+            dead = move.new_length - move.new_length * before.live // move.rows
+            files.freed(move.new_location, dead)
+
+    def moved_by_failure(self, entry: Entry, old: int) -> None:
+        """A record was appended again because its segment failed before it was synced."""
+        liveness = Liveness(self.engine.fabric.kernel)
+        before = liveness.at(entry.shard, entry.kind, entry.meta)
+        if before is not None and before.location == old:
+            liveness.moved(
+                entry.shard, entry.kind, entry.meta, old, entry.location, entry.length, before.rows
+            )
+            self.engine.files.freed(old, before.live_bytes)
+            self.engine.files.stored(entry.location, before.live_bytes)
+
+    def figures(self) -> dict[str, Any]:
+        """For `penstock top` and the like."""
+        return {"checkpoints": self.checkpoints, "cleaned_files": self.cleaned_files}
+
+
+class _Owner:
+    """Answers the cleaner's question from the core's state."""
+
+    def __init__(self, liveness: Liveness) -> None:
+        self._liveness = liveness
+
+    def live_positions(
+        self, shard: int, kind: int, meta: bytes, location: int
+    ) -> Literal["all"] | Positions | None:
+        """Positions of the batch that are wanted."""
+        stored = self._liveness.at(shard, kind, meta)
+        if stored is None or stored.location != location or not stored.live:
+            return None
+        if stored.live == stored.rows:
+            return "all"
+        mask = self._liveness.live_mask(shard, kind, meta, stored)
+        return rows_of(mask).astype(np.int64) + stored.base
+
+
+def _adding(writer: CheckpointWriter, sections: dict[str, bytes]) -> Work:
+    def add() -> None:
+        for key, data in sections.items():
+            writer.add(key, data)
+
+    return add
+
+
+def _deleting(engine: Engine, name: str) -> Work:
+    return lambda: engine.disk.delete(name)

@@ -1,0 +1,217 @@
+"""Opening a data directory: checkpoint, then the tail of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from penstock.core.fabric import Fabric
+from penstock.core.index import Stored
+from penstock.core.records import Kind
+from penstock.core.shard import CONTROL, Replayed
+from penstock.engine.engine import Engine
+from penstock.errors import DamagedError
+from penstock.store.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
+from penstock.store.cleaner import Cleaner
+from penstock.store.disk import Disk
+from penstock.store.files import Files
+from penstock.store.journal import SEGMENT_BYTES, Journal
+from penstock.store.locations import JOURNAL, SHARD, numbers
+from penstock.store.recovery import Cut, JournalReader, read_journal
+from penstock.store.scan import Damage, Record
+
+SHARDS = 256
+_decode = msgspec.msgpack.decode
+_encode = msgspec.msgpack.encode
+
+
+class Identity(msgspec.Struct):
+    """What a data directory is for ever."""
+
+    directory: int
+    shards: int
+    version: int = 1
+
+
+@dataclass
+class Report:
+    """What recovery found."""
+
+    records: int = 0
+    damages: list[str] = field(default_factory=list)
+    cut: str | None = None
+    lost_messages: int = 0
+
+    def figures(self) -> dict[str, Any]:
+        """For `penstock top` and the start-up line."""
+        return {
+            "records": self.records,
+            "damages": self.damages,
+            "cut": self.cut,
+            "lost_messages": self.lost_messages,
+        }
+
+
+def open_engine(
+    disk: Disk,
+    now_us: int,
+    directory: int,
+    *,
+    shards: int = SHARDS,
+    node: str = "",
+    accept_damage: bool = False,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Engine:
+    """The engine of a data directory, new or old; all of its state is folded when this returns.
+
+    `directory` and `shards` count for a new directory only. DamagedError if part of the log is not
+    readable and it is not known what it said, unless the damage is accepted.
+    """
+    checkpoint = read_checkpoint(disk)
+    if checkpoint is None:
+        checkpoint = _create(disk, Identity(directory, shards))
+    identity = msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
+    fabric = Fabric(identity.shards, now_us, node, identity.directory)
+    files = _load(fabric, checkpoint, accept_damage)
+    reader = read_journal(
+        disk, disk.names(), checkpoint.position, synced=checkpoint.synced,
+        directory=identity.directory,
+    )  # fmt: skip
+    report = Report()
+    _replay(fabric, reader, report, accept_damage, now_us)
+    reader.settle()
+    _forget_orphans(disk, files)
+    journal = Journal(
+        disk, files, identity.directory, reader.end, reader.segments(), segment_bytes=segment_bytes
+    )
+    _count_live(fabric, files)
+    cleaner = Cleaner(disk, files, identity.directory, segment_bytes)
+    engine = Engine(disk, files, journal, fabric, cleaner)
+    engine.identity = _encode(identity)
+    engine.maintenance.position = checkpoint.position
+    engine.recovered = report.figures()
+    fabric.restart(now_us)
+    engine.settle(now_us)
+    return engine
+
+
+def _create(disk: Disk, identity: Identity) -> Checkpoint:
+    if numbers(disk.names(), JOURNAL) or numbers(disk.names(), SHARD):
+        raise DamagedError("the data directory has data but no readable checkpoint")
+    writer = CheckpointWriter(disk, 1)
+    writer.add("identity", _encode(identity))
+    writer.commit(0, 0)
+    checkpoint = read_checkpoint(disk)
+    assert checkpoint is not None
+    return checkpoint
+
+
+def _load(fabric: Fabric, checkpoint: Checkpoint, accept_damage: bool) -> Files:
+    if "identity" not in checkpoint.sections or (checkpoint.damaged and not accept_damage):
+        raise DamagedError(f"checkpoint sections are damaged: {', '.join(checkpoint.damaged)}")
+    sections = checkpoint.sections
+    if "control" in sections:
+        fabric.load_control(_decode(sections["control"]))
+    for shard in fabric.kernel.shards:
+        if data := sections.get(f"shard-{shard.id}"):
+            shard.load(_decode(data))
+    files = Files.load(sections["files"]) if "files" in sections else Files()
+    for file in files.all():
+        if file.kind == JOURNAL:  # the journal itself knows better
+            files.drop(file.number)
+    return files
+
+
+def _replay(
+    fabric: Fabric, reader: JournalReader, report: Report, accept_damage: bool, now_us: int
+) -> None:
+    for item in reader:
+        if isinstance(item, Cut):
+            report.cut = f"{item.file} at {item.offset}"
+        elif isinstance(item, Record):
+            report.records += 1
+            _fold(fabric, _of_record(item), report, accept_damage, now_us)
+        else:
+            report.damages.append(f"{item.file} at {item.offset}: {item.reason}")
+            if (record := _of_damage(item)) is not None:
+                report.lost_messages += 1
+                _fold(fabric, record, report, accept_damage, now_us)
+            elif not accept_damage:
+                raise DamagedError(_explain(item))
+
+
+def _of_record(record: Record) -> Replayed:
+    return Replayed(
+        record.shard, record.kind, record.number, record.meta, record.payload, record.location,
+        record.length,
+    )  # fmt: skip
+
+
+def _of_damage(damage: Damage) -> Replayed | None:
+    """A damaged batch whose record is otherwise whole: what it held is lost, nothing else."""
+    if damage.shard is None or damage.number is None or damage.meta is None or damage.kind is None:
+        return None
+    if damage.kind & ~Kind.FORWARDED != Kind.PUSH:
+        return None
+    return Replayed(damage.shard, damage.kind, damage.number, damage.meta, None, 0, 0)
+
+
+def _explain(damage: Damage) -> str:
+    return (
+        f"{damage.length:,} bytes of {damage.file} at {damage.offset:,} are damaged "
+        f"({damage.reason}), and it is not known what they said"
+    )
+
+
+def _fold(
+    fabric: Fabric, record: Replayed, report: Report, accept_damage: bool, now_us: int
+) -> None:
+    kernel = fabric.kernel
+    known = record.shard == CONTROL or record.shard < len(kernel.shards)
+    shard = (
+        kernel.control
+        if record.shard == CONTROL
+        else kernel.shards[record.shard % len(kernel.shards)]
+    )
+    gap = record.kind != Kind.BARRIER and record.number > shard.last + 1
+    if (gap or not known) and not accept_damage:
+        raise DamagedError(
+            f"records {shard.last + 1} to {record.number - 1} of shard {record.shard} are missing"
+        )
+    try:
+        fabric.replay(record, now_us)
+    except (AssertionError, KeyError, ValueError, StopIteration, msgspec.MsgspecError) as error:
+        if not accept_damage:
+            raise DamagedError(
+                f"record {record.number} of shard {record.shard} does not fit the state before it"
+            ) from error
+        report.damages.append(f"record {record.number} of shard {record.shard} does not fit")
+
+
+def _forget_orphans(disk: Disk, files: Files) -> None:
+    """Copies that the cleaner made after the checkpoint; the originals are still there."""
+    files.reserve(disk.names())
+    orphans = files.orphans(disk.names())
+    for name in orphans:
+        disk.delete(name)
+    if orphans:
+        disk.sync_names()
+
+
+def _count_live(fabric: Fabric, files: Files) -> None:
+    for file in files.all():
+        files.freed(file.number << 32, file.live)
+    for stored in _all_stored(fabric):
+        files.stored(stored.location, stored.live_bytes)
+
+
+def _all_stored(fabric: Fabric) -> Iterator[Stored]:
+    for shard in fabric.kernel.shards:
+        for queue in shard.queues.values():
+            for lane in queue.lanes.values():
+                yield from lane.index.rows()
+        for partition in shard.partitions.values():
+            yield from partition.index.rows()

@@ -1,0 +1,1 @@
+"""The server process: event loop, sockets, real files, configuration."""

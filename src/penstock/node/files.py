@@ -1,0 +1,247 @@
+"""The real disk: one directory of files."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from penstock.errors import InUseError
+from penstock.store.disk import DiskError
+from penstock.wire.buffers import Buffer
+
+MAX_OPEN_FILES = 64
+_MAX_PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
+_LOCK_NAME = "LOCK"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
+_READ_NOW = getattr(os, "RWF_NOWAIT", 0)
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+
+class _Handle:
+    """An open file; closed when it was dropped and nobody uses it any more."""
+
+    __slots__ = ("dropped", "fd", "users")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.users = 0
+        self.dropped = False
+
+
+class FileDisk:
+    """A Disk on a directory, which is made if missing and held by one process at a time.
+
+    InUseError if another process has it open. File descriptors are kept, at most MAX_OPEN_FILES of
+    those that nobody uses at the moment. Close it to let the directory go.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._mutex = threading.Lock()
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._can_read_now = bool(_READ_NOW)
+        with _disk_errors("open", str(self.path)):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                self._lock = self._take_lock()
+            except BaseException:
+                os.close(self._directory)
+                raise
+
+    def close(self) -> None:
+        """Close all files and let the directory go; no call may be running."""
+        with self._mutex:
+            handles = list(self._handles.values())
+            self._handles.clear()
+        for handle in handles:
+            os.close(handle.fd)
+        os.close(self._lock)
+        os.close(self._directory)
+
+    def names(self) -> list[str]:
+        """The names of all files, in no particular order."""
+        with _disk_errors("list", str(self.path)):
+            return [name for name in os.listdir(self._directory) if name != _LOCK_NAME]
+
+    def size(self, name: str) -> int:
+        """The size of a file in bytes, preallocated space included."""
+        with _disk_errors("stat", name):
+            return os.stat(name, dir_fd=self._directory).st_size
+
+    def create(self, name: str, size: int = 0, recycle: str | None = None) -> None:
+        """Make a file of `size` bytes, from `recycle` if given; see Disk.create."""
+        with _disk_errors("create", name):
+            if recycle is not None:
+                self._require_absent(name)
+                self._rename(recycle, name)
+            flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if recycle is None else 0)
+            fd = os.open(name, flags, 0o640, dir_fd=self._directory)
+            try:
+                if size > os.fstat(fd).st_size:
+                    os.posix_fallocate(fd, 0, size)
+            except OSError:
+                os.close(fd)
+                if recycle is None:
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=self._directory)
+                raise
+            with self._mutex:
+                self._keep(name, _Handle(fd))
+
+    def write(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
+        """Write all parts from `offset`; durable only after `sync`."""
+        with _disk_errors("write", name), self._opened(name) as fd:
+            for start in range(0, len(parts), _MAX_PARTS):
+                some = parts[start : start + _MAX_PARTS]
+                size = sum(map(len, some))
+                done = os.pwritev(fd, some, offset)
+                if done < size:
+                    _write_rest(fd, some, offset, done)
+                offset += size
+
+    def sync(self, name: str) -> None:
+        """Make everything written to the file durable."""
+        with _disk_errors("sync", name), self._opened(name) as fd:
+            _sync_data(fd)
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """Read up to `length` bytes; fewer only at the end of the file. May block."""
+        with _disk_errors("read", name), self._opened(name) as fd:
+            data = os.pread(fd, length, offset)
+            while 0 < len(data) < length:
+                more = os.pread(fd, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+
+    def read_now(self, name: str, offset: int, length: int) -> bytes | None:
+        """Like `read`, but None when it would have to wait, or when that cannot be known."""
+        if not self._can_read_now:
+            return None
+        with _disk_errors("read", name), self._opened(name) as fd:
+            buffer = bytearray(length)
+            try:
+                done = os.preadv(fd, (buffer,), offset, _READ_NOW)
+            except OSError as error:
+                if error.errno == errno.EOPNOTSUPP:
+                    self._can_read_now = False
+                elif error.errno not in _WOULD_BLOCK:
+                    raise
+                return None
+        return bytes(buffer) if done == length else None
+
+    def delete(self, name: str) -> None:
+        """Remove a file; durable only after `sync_names`."""
+        with _disk_errors("delete", name):
+            self._forget(name)
+            os.unlink(name, dir_fd=self._directory)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, replacing a file of that name; durable after `sync_names`."""
+        with _disk_errors("rename", old):
+            self._rename(old, new)
+
+    def sync_names(self) -> None:
+        """Make all creations, deletions and renamings durable."""
+        with _disk_errors("sync", str(self.path)):
+            os.fsync(self._directory)
+
+    def free_bytes(self) -> int:
+        """Room left for new data."""
+        with _disk_errors("stat", str(self.path)):
+            stats = os.fstatvfs(self._directory)
+            return stats.f_bavail * stats.f_frsize
+
+    def _take_lock(self) -> int:
+        fd = os.open(
+            _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640, dir_fd=self._directory
+        )
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in _WOULD_BLOCK:
+                raise InUseError(f"{self.path} is open in another process") from None
+            raise
+        return fd
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        """The descriptor of a file, which is not closed while it is used here."""
+        with self._mutex:
+            handle = self._handles.get(name)
+            if handle is None:
+                fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._directory)
+                handle = self._keep(name, _Handle(fd))
+            else:
+                self._handles.move_to_end(name)
+            handle.users += 1
+        try:
+            yield handle.fd
+        finally:
+            with self._mutex:
+                handle.users -= 1
+                if handle.dropped and not handle.users:
+                    os.close(handle.fd)
+
+    def _keep(self, name: str, handle: _Handle) -> _Handle:
+        """Remember an open file, dropping the one that was not used for longest."""
+        self._handles[name] = handle
+        if len(self._handles) > MAX_OPEN_FILES:
+            _, oldest = self._handles.popitem(last=False)
+            _drop(oldest)
+        return handle
+
+    def _forget(self, name: str) -> None:
+        with self._mutex:
+            handle = self._handles.pop(name, None)
+            if handle is not None:
+                _drop(handle)
+
+    def _require_absent(self, name: str) -> None:
+        try:
+            os.stat(name, dir_fd=self._directory)
+        except FileNotFoundError:
+            return
+        raise FileExistsError(errno.EEXIST, "exists already", name)
+
+    def _rename(self, old: str, new: str) -> None:
+        self._forget(old)
+        self._forget(new)
+        os.rename(old, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+
+
+def _drop(handle: _Handle) -> None:
+    handle.dropped = True
+    if not handle.users:
+        os.close(handle.fd)
+
+
+def _write_rest(fd: int, parts: Sequence[Buffer], offset: int, done: int) -> None:
+    """Go on after a short write; the rest is joined, because this is rare."""
+    rest = memoryview(b"".join(parts))[done:]
+    offset += done
+    while rest:
+        written = os.pwrite(fd, rest, offset)
+        if not written:
+            raise OSError(errno.EIO, "a write made no progress")
+        rest = rest[written:]
+        offset += written
+
+
+@contextmanager
+def _disk_errors(action: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot {action} {name}: {error.strerror or error}"
+        raise DiskError(text, full=error.errno in _FULL) from error

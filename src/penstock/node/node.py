@@ -1,0 +1,122 @@
+"""A node: a data directory, an engine, a server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.engine.engine import Engine
+from penstock.engine.recovery import SHARDS, open_engine
+from penstock.errors import InvalidError
+from penstock.node.clock import Clock
+from penstock.node.files import FileDisk
+from penstock.node.runtime import Runtime
+from penstock.node.server import Server
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 7411
+SWITCH_SECONDS = 0.0005  # a thread that comes back from the disk must not wait long for the loop
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a node is started with. Zero configuration works."""
+
+    data: str = "penstock-data"
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    shards: int = SHARDS
+    max_connections: int = 10_000
+    accept_damage: bool = False
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, PORT or HOST; InvalidError otherwise."""
+    host, _, port = text.rpartition(":")
+    if not host:
+        host, port = (DEFAULT_HOST, text) if text.isdigit() else (text, str(DEFAULT_PORT))
+    if not port.isdigit() or int(port) > 65535:
+        raise InvalidError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def open_directory(
+    path: str, clock: Clock, config: Config | None = None
+) -> tuple[FileDisk, Engine]:
+    """The disk and the engine of a data directory; recovery is done when this returns."""
+    config = config or Config()
+    disk = FileDisk(path)
+    try:
+        directory = int.from_bytes(os.urandom(8), "little") or 1
+        engine = open_engine(
+            disk, clock.now_us(), directory, shards=config.shards, node=path,
+            accept_damage=config.accept_damage,
+        )  # fmt: skip
+    except BaseException:
+        disk.close()
+        raise
+    return disk, engine
+
+
+class Node:
+    """A running node. `async with Node(config) as node:` serves until it is left."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.address = ("", 0)
+
+    async def __aenter__(self) -> Node:
+        clock = Clock()
+        self._disk, self.engine = open_directory(self.config.data, clock, self.config)
+        self._runtime = Runtime(self.engine, clock)
+        self._server = Server(self._runtime, self.config.max_connections)
+        self._runtime.pump()
+        self.address = await self._server.start(self.config.host, self.config.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop()
+        await self._runtime.stop()
+        self._disk.close()
+
+    @property
+    def url(self) -> str:
+        """What clients connect to."""
+        host, port = self.address
+        return f"penstock://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def serve(config: Config, started: Callable[[Node], None]) -> None:
+    """Serves until SIGTERM or SIGINT, then stops cleanly."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Node(config) as node:
+        tune_process()
+        started(node)
+        await stop.wait()
+
+
+def tune_process() -> None:
+    """Settings of the whole process that keep the tail of latencies short."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Runs on uvloop where it is there."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)

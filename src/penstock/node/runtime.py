@@ -1,0 +1,153 @@
+"""Drives an engine on an asyncio loop: flushes, reads, cleaning, timers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.engine.engine import Engine, Output
+from penstock.node.clock import Clock
+from penstock.node.worker import Worker, as_disk_error
+from penstock.store.disk import DiskError
+from penstock.store.flush import Flush
+
+INLINE_BYTES = 64 << 10  # a flush that small, without a sync, is written at once on the loop
+INLINE_TURNS = 8  # before other events get their turn
+
+Deliver = Callable[[list[Output]], None]
+
+
+class Runtime:
+    """The loop's side of an engine. `deliver` gets all outputs.
+
+    Small unsynced flushes are written inline: handing them to a thread costs two wake-ups, which is
+    more than the write. Everything that may wait for the device runs in worker threads.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.deliver: Deliver = list.clear  # the server's
+        self.relieve: Callable[[], None] = _nothing  # called when there may be room again
+        self._loop = asyncio.get_running_loop()
+        self._journal = Worker(self._loop, "penstock-journal")
+        self._keeper = Worker(self._loop, "penstock-keeper")
+        self._readers = [Worker(self._loop, f"penstock-read-{n}") for n in range(2)]
+        self._next_reader = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_us = 0
+        self._idle = asyncio.Event()
+        self._stopping = False
+        self.failed: BaseException | None = None
+
+    def pump(self) -> None:
+        """Does what there is to do. Call after every event handed to the engine."""
+        engine = self.engine
+        for _ in range(INLINE_TURNS):
+            if engine.outputs:
+                self.deliver(engine.take_outputs())
+            if not self._stopping:
+                self._maintain()
+            now_us = self.clock.now_us()
+            flush = engine.next_flush(now_us)
+            if flush is None:
+                break
+            if flush.sync or flush.bytes > INLINE_BYTES:
+                self._write(flush)
+                break
+            engine.end_flush(flush, _run(flush), self.clock.now_us())
+        else:
+            self._loop.call_soon(self.pump)
+        if engine.outputs:
+            self.deliver(engine.take_outputs())
+        while engine.jobs:
+            self._read()
+        self.relieve()
+        self._set_timer()
+
+    def _write(self, flush: Flush) -> None:
+        self._journal.submit(flush.run, lambda error: self._flushed(flush, error))
+
+    def _flushed(self, flush: Flush, error: BaseException | None) -> None:
+        self.engine.end_flush(flush, as_disk_error(error), self.clock.now_us())
+        self._idle.set()
+        self.pump()
+
+    def _read(self) -> None:
+        job = self.engine.jobs.popleft()
+        self._next_reader = (self._next_reader + 1) % len(self._readers)
+
+        def done(error: BaseException | None) -> None:
+            as_disk_error(error)
+            self.engine.end_job(job)
+            self.pump()
+
+        self._readers[self._next_reader].submit(job.run, done)
+
+    def _maintain(self) -> None:
+        step = self.engine.maintenance.next_step(self.clock.now_us())
+        if step is not None:
+            self._keeper.submit(step.run, self._maintained)
+
+    def _maintained(self, error: BaseException | None) -> None:
+        self.engine.maintenance.end_step(as_disk_error(error), self.clock.now_us())
+        self._idle.set()
+        self.pump()
+
+    # --- time ------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        due_us = self.engine.next_due()
+        if due_us is None or (self._timer is not None and self._timer_us <= due_us):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_us = due_us
+        delay = max(0, due_us - self.clock.now_us()) / 1e6
+        self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.engine.tick(self.clock.now_us())
+        self.pump()
+
+    # --- end -------------------------------------------------------------------------------
+
+    async def stop(self, checkpoint: bool = True) -> None:
+        """Writes and syncs everything, takes a checkpoint, and ends the threads."""
+        engine = self.engine
+        if checkpoint and engine.journal.stopped is None:
+            before = engine.maintenance.checkpoints
+            engine.maintenance.want_checkpoint()
+            self.pump()
+            while engine.maintenance.checkpoints == before and engine.journal.stopped is None:
+                await self._wait()
+        self._stopping = True
+        while not engine.maintenance.waiting or engine.journal.pending_bytes:
+            if engine.journal.stopped is not None:
+                break
+            await self._wait()
+        if self._timer is not None:
+            self._timer.cancel()
+        for worker in (self._journal, self._keeper, *self._readers):
+            worker.stop()
+
+    async def _wait(self) -> None:
+        self._idle.clear()
+        self.pump()
+        try:
+            await asyncio.wait_for(self._idle.wait(), 0.1)
+        except TimeoutError:
+            return
+
+
+def _nothing() -> None:
+    """Until a server is there."""
+
+
+def _run(flush: Flush) -> DiskError | None:
+    try:
+        flush.run()
+    except DiskError as error:
+        return error
+    return None

@@ -1,0 +1,200 @@
+"""The TCP server of a node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from penstock.engine.engine import Output
+from penstock.errors import PenstockError, ProtocolError, UnavailableError
+from penstock.node.runtime import Runtime
+from penstock.wire.frames import FRAME, Flag, Splitter, Verb, error_frame
+from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
+
+SCRATCH_BYTES = 256 << 10
+HELLO_SECONDS = 10.0
+HIGH_WATER_BYTES = 4 << 20
+_UNANSWERED = {Verb.CREDIT, Verb.CANCEL}
+
+log = logging.getLogger("penstock.node")
+
+
+class Server:
+    """Accepts connections and moves frames between them and the engine."""
+
+    def __init__(self, runtime: Runtime, max_connections: int = 10_000) -> None:
+        self.runtime = runtime
+        self.max_connections = max_connections
+        self.connections: dict[int, Connection] = {}
+        self.scratch = bytearray(SCRATCH_BYTES)  # one for all: a loop receives one thing at a time
+        self.paused: set[Connection] = set()
+        self._last = 0
+        runtime.deliver = self.deliver
+        runtime.relieve = self.relieve
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listens; the address that it got."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024
+        )
+        address = self._listener.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def stop(self) -> None:
+        """Accepts nothing more and closes all connections."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections.values()):
+            connection.close()
+
+    def admit(self, connection: Connection) -> int | None:
+        """A number for a new connection, or None if there are too many."""
+        if len(self.connections) >= self.max_connections:
+            return None
+        self._last += 1
+        self.connections[self._last] = connection
+        return self._last
+
+    def deliver(self, outputs: list[Output]) -> None:
+        """Sends what the engine wants sent; connections that are gone lose theirs."""
+        for output in outputs:
+            connection = self.connections.get(output.connection)
+            if connection is not None:
+                connection.send(output)
+
+    def relieve(self) -> None:
+        """Reads again from those that had to wait, if there is room."""
+        if self.paused and not self.runtime.engine.busy:
+            for connection in list(self.paused):
+                connection.update_reading()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._runtime = server.runtime
+        self._splitter = Splitter()
+        self._transport: asyncio.Transport
+        self._number = 0
+        self._unanswered = 0
+        self._paused_reading = False
+        self._slow = False  # it does not take what is sent
+        self._greeted = False
+        self._hello: asyncio.TimerHandle | None = None
+
+    # --- asyncio ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        number = self._server.admit(self)
+        if number is None:
+            refusal = UnavailableError("this node has as many connections as it takes")
+            self._transport.write(error_frame(Verb.HELLO, 0, refusal))
+            self._transport.close()
+            return
+        self._number = number
+        loop = asyncio.get_running_loop()
+        self._hello = loop.call_later(HELLO_SECONDS, self._no_hello)
+
+    def get_buffer(self, sizehint: int) -> memoryview | bytearray:
+        buffer = self._splitter.buffer()
+        return self._server.scratch if buffer is None else buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            if self._splitter.buffer() is not None:
+                frame = self._splitter.filled(nbytes)
+                frames = [] if frame is None else [frame]
+            else:
+                frames = self._splitter.feed(memoryview(self._server.scratch)[:nbytes])
+        except ProtocolError as error:
+            self._transport.write(error_frame(0, 0, error))
+            self._transport.close()
+            return
+        if frames:
+            self._take(frames)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._hello is not None:
+            self._hello.cancel()
+        self._server.paused.discard(self)
+        if self._number:
+            del self._server.connections[self._number]
+            self._runtime.engine.disconnect(self._number)
+
+    def pause_writing(self) -> None:
+        self._slow = True
+        self._runtime.engine.pause(self._number, True, self._runtime.clock.now_us())
+        self.update_reading()
+
+    def resume_writing(self) -> None:
+        self._slow = False
+        self._runtime.engine.pause(self._number, False, self._runtime.clock.now_us())
+        self.update_reading()
+        self._runtime.pump()
+
+    # --- frames ----------------------------------------------------------------------------
+
+    def _take(self, frames: list[bytearray]) -> None:
+        engine, now_us = self._runtime.engine, self._runtime.clock.now_us()
+        for frame in frames:
+            if frame[4] not in _UNANSWERED:
+                self._unanswered += 1
+            try:
+                engine.receive(self._number, frame, now_us)
+            except Exception:  # a defect must cost one request, not the node
+                self._fail(frame)
+        if self._hello is not None:
+            self._hello.cancel()
+            self._hello = None
+        self.update_reading()
+        self._runtime.pump()
+
+    def _fail(self, frame: bytearray) -> None:
+        _, verb, _, _, request = FRAME.unpack_from(frame)
+        log.exception("verb %s failed", verb)
+        error = PenstockError("the node failed on this request; its log says how")
+        self.send(Output(self._number, [error_frame(verb, request, error)]))
+
+    def send(self, output: Output) -> None:
+        """Sends a frame, or closes when there is none."""
+        if not output.parts:
+            self._transport.close()
+            return
+        if output.parts[0][5] & Flag.RESPONSE:
+            self._unanswered -= 1
+            if self._paused_reading:
+                self.update_reading()
+        if len(output.parts) == 1:
+            self._transport.write(output.parts[0])
+        else:
+            self._transport.writelines(output.parts)
+
+    def update_reading(self) -> None:
+        """A client that does not read, or has too much in flight, is not read from either."""
+        crowded = self._unanswered > MAX_IN_FLIGHT or self._slow or self._runtime.engine.busy
+        if crowded and not self._paused_reading:
+            self._paused_reading = True
+            self._server.paused.add(self)
+            self._transport.pause_reading()
+        elif not crowded and self._paused_reading:
+            self._paused_reading = False
+            self._server.paused.discard(self)
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Closes after what was sent."""
+        self._transport.close()
+
+    def _no_hello(self) -> None:
+        self._transport.write(error_frame(0, 0, ProtocolError("no HELLO came in time")))
+        self._transport.close()
+
+
+assert MAX_FRAME_BYTES > SCRATCH_BYTES, "a frame may be larger than what is received at once"

@@ -1,0 +1,1 @@
+"""The journal, its segments, checkpoints, recovery and cleaning, over a `Disk`."""

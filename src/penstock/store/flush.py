@@ -1,0 +1,111 @@
+"""One trip of the journal to the disk."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from penstock.store.disk import Disk
+from penstock.store.locations import JOURNAL, file_name
+from penstock.store.record import FILE_HEADER_BYTES
+from penstock.wire.buffers import Buffer
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+
+
+class Opening:
+    """How a new segment comes into being."""
+
+    __slots__ = ("before", "begun", "done", "follows", "header", "recycle", "size")
+
+    def __init__(
+        self, header: bytes, follows: int, size: int, recycle: str | None, before: int | None
+    ) -> None:
+        self.header = header
+        self.follows = follows
+        self.size = size
+        self.recycle = recycle
+        self.before = before
+        """The segment that ends here and has to be synced first, unless it failed."""
+        self.begun = False
+        self.done = False
+
+
+class Piece:
+    """What one flush writes to one segment."""
+
+    __slots__ = ("end", "name", "number", "offset", "opening", "parts")
+
+    def __init__(self, number: int, name: str, offset: int, opening: Opening | None) -> None:
+        self.number = number
+        self.name = name
+        self.offset = offset
+        self.opening = opening
+        self.parts: list[Buffer] = []
+        self.end = 0
+
+
+class Flush:
+    """Framed entries and the disk calls that make them durable.
+
+    The journal fills it; from `Journal.next_flush` to `Journal.finish` it belongs to whoever calls
+    `run`, which may be another thread: it uses the disk and its own fields, nothing else.
+    """
+
+    __slots__ = (
+        "bytes", "disk", "end", "entries", "level", "mixed", "pieces", "started_us", "sync",
+        "sync_name", "synced",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.entries: list[Entry] = []
+        self.pieces: list[Piece] = []
+        self.bytes = 0
+        self.level = Durability.MEMORY
+        self.mixed = False
+        """Some entries count as committed already: the finish has to pick the others."""
+        self.sync = False
+        self.sync_name = ""
+        self.end = 0
+        self.synced = 0
+        """How far the journal was synced in this run; read by `finish`, also after an error."""
+        self.started_us = 0
+
+    def run(self) -> None:
+        """Write everything; if `sync` is set, all of it is durable when this returns.
+
+        On DiskError nothing is known about what was written after `synced`; the caller passes the
+        error to `Journal.finish`, and never runs the flush again.
+        """
+        disk = self.disk
+        for piece in self.pieces:
+            if piece.opening is None:
+                disk.write(piece.name, piece.offset, piece.parts)
+            else:
+                self._open(piece, piece.opening)
+        if self.sync:
+            disk.sync(self.sync_name)
+            self.synced = self.end
+
+    def _open(self, piece: Piece, opening: Opening) -> None:
+        disk = self.disk
+        if opening.before is not None:
+            disk.sync(file_name(JOURNAL, opening.before))
+            self.synced = opening.follows
+        opening.begun = True
+        disk.create(piece.name, opening.size, opening.recycle)
+        opening.done = True
+        disk.write(piece.name, FILE_HEADER_BYTES, piece.parts)
+        # The header comes last: until it is there the file does not count, and the journal ends
+        # where it did before. So entries that are appended again after a failure replace their
+        # first copies at once, also if the process dies in between.
+        disk.write(piece.name, 0, (opening.header,))
+        disk.sync_names()
+
+    def payload_at(self, location: int) -> Buffer | None:
+        """The payload of the record at `location`, if it is one of this flush."""
+        entries = self.entries
+        at = bisect_left(entries, location, key=lambda entry: entry.location)
+        if at < len(entries) and entries[at].location == location:
+            return entries[at].payload
+        return None

@@ -1,0 +1,46 @@
+"""A record on its way into the journal: what the core hands over and gets back when it is safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.errors import PenstockError
+from penstock.wire.buffers import Buffer
+from penstock.wire.durability import Durability
+
+RECORD_HEADER_BYTES = 56
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A record on its way into the journal.
+
+    The journal holds `meta` and `payload` until they are synced; they must not change meanwhile.
+    `location` is 0 until the record is framed, and changes if its segment fails before it is
+    synced. `done` is for the caller: the journal hands the entry back and does not call it.
+    `failed` tells whoever waits that the disk refuses; the entry stays in line all the same.
+    """
+
+    shard: int
+    kind: int
+    epoch: int
+    number: int
+    meta: bytes
+    payload: Buffer | None = None
+    level: Durability = Durability.SYNCED
+    done: Callable[[Entry], None] | None = None
+    failed: Callable[[PenstockError], None] | None = None
+    location: int = 0
+    length: int = 0
+    committed: bool = False
+
+    @property
+    def payload_location(self) -> int:
+        """Where the payload's bytes are, once framed."""
+        return payload_location(self.location, len(self.meta))
+
+
+def payload_location(location: int, meta_bytes: int) -> int:
+    """Where the payload of a record starts."""
+    return location + RECORD_HEADER_BYTES + meta_bytes + (-meta_bytes & 7)

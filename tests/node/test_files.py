@@ -1,0 +1,124 @@
+"""What only the real disk does: locking, descriptors, short writes, a full device, threads."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import InUseError
+from penstock.node.files import MAX_OPEN_FILES, FileDisk
+from penstock.store.disk import DiskError
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FileDisk]:
+    disk = FileDisk(tmp_path / "deep" / "data")
+    yield disk
+    disk.close()
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def test_a_directory_has_one_owner(disk: FileDisk) -> None:
+    with pytest.raises(InUseError):
+        FileDisk(disk.path)
+    assert "LOCK" not in disk.names()
+
+
+def test_closing_lets_the_directory_and_all_descriptors_go(tmp_path: Path) -> None:
+    before = open_descriptors()
+    for _ in range(2):
+        disk = FileDisk(tmp_path)
+        for name in "abc":
+            if name not in disk.names():
+                disk.create(name, 8)
+            disk.sync(name)
+        disk.close()
+    assert open_descriptors() == before
+
+
+def test_content_outlives_the_disk(tmp_path: Path) -> None:
+    disk = FileDisk(tmp_path)
+    disk.create("a", 10)
+    disk.write("a", 2, [b"here"])
+    disk.close()
+    disk = FileDisk(tmp_path)
+    assert disk.read("a", 0, 10) == b"\0\0here\0\0\0\0"
+    disk.close()
+
+
+def test_descriptors_are_bounded(disk: FileDisk) -> None:
+    before = open_descriptors()
+    for number in range(MAX_OPEN_FILES * 2):
+        disk.create(f"f{number}")
+        disk.write(f"f{number}", 0, [b"%d" % number])
+    assert open_descriptors() <= before + MAX_OPEN_FILES
+    for number in range(MAX_OPEN_FILES * 2):
+        assert disk.read(f"f{number}", 0, 9) == b"%d" % number
+
+
+def test_short_writes_go_on(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    writev, write = os.pwritev, os.pwrite
+
+    def short_writev(fd, parts, offset):
+        return writev(fd, [b"".join(parts)[:5]], offset)
+
+    monkeypatch.setattr(os, "pwritev", short_writev)
+    monkeypatch.setattr(os, "pwrite", lambda fd, rest, at: write(fd, rest[:3], at))
+    disk.create("a")
+    disk.write("a", 1, [b"0123", b"456789", b"abcdef"])
+    assert disk.read("a", 0, 99) == b"\x000123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("code", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)]
+)
+def test_errors_of_the_device(disk: FileDisk, monkeypatch, code: int, full: bool) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    disk.create("a")
+    monkeypatch.setattr(os, "pwritev", fail)
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(DiskError) as raised:
+        disk.write("a", 0, [b"x"])
+    assert raised.value.full is full
+    with pytest.raises(DiskError, match="cannot create b") as raised:
+        disk.create("b", 1 << 20)
+    assert raised.value.full is full
+    assert disk.names() == ["a"]
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EOPNOTSUPP])
+def test_a_read_that_would_wait_is_left_to_the_caller(disk, monkeypatch, code: int) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    disk.create("a")
+    disk.write("a", 0, [b"cached"])
+    monkeypatch.setattr(os, "preadv", fail)
+    assert disk.read_now("a", 0, 6) is None
+    assert disk.read("a", 0, 6) == b"cached"
+
+
+def test_a_descriptor_in_use_is_not_closed(disk: FileDisk) -> None:
+    names = [f"f{number}" for number in range(MAX_OPEN_FILES + 20)]
+    for name in names:
+        disk.create(name)
+
+    def work(name: str) -> bytes:
+        for turn in range(10):
+            disk.write(name, turn * 8, [name.encode().ljust(8)])
+            disk.sync(name) if turn == 5 else None
+        return disk.read(name, 0, 80)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, names))
+    assert results == [name.encode().ljust(8) * 10 for name in names]
