@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-import numpy as np
-
 from penstock.core.index import BatchIndex, Stored
 from penstock.core.kernel import Kernel
 from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard
 from penstock.core.records import Kind, PushMeta, read_forward, read_push
-from penstock.core.runs import Run, full, mask_of, window
+from penstock.core.runs import Run, full, window
+from penstock.core.shard import Stream
 
 
 def read_meta(kind: int, meta: bytes) -> PushMeta:
@@ -98,16 +97,13 @@ def _all_runs(queue: QueueShard) -> list[Run]:
     return sorted(runs, key=lambda run: run.position)
 
 
-def latest_only(keys: list[bytes | None], base: int, latest: dict[bytes, int]) -> int:
-    """Mask of rows whose key has a later message elsewhere (keep-latest)."""
-    stale = [
-        row
-        for row, key in enumerate(keys)
-        if key is not None and latest.get(key, base + row) != base + row
-    ]
-    return mask_of(np.asarray(stale, np.intp))
+def keep_latest(kernel: Kernel) -> list[Partition]:
+    """Partitions of topics that keep only the latest message of every key."""
+    streams = {number for number, s in kernel.streams.items() if _keeps_latest(s)}
+    if not streams:
+        return []
+    return [p for shard in kernel.shards for (s, _), p in shard.partitions.items() if s in streams]
 
 
-def thinnable(partition: Partition) -> list[Stored]:
-    """Batches of a keep-latest partition that may be thinned: all but the last."""
-    return list(partition.index.rows())[:-1]
+def _keeps_latest(stream: Stream) -> bool:
+    return stream.info.kind == "topic" and stream.options.keep == "latest"

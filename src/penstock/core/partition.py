@@ -95,6 +95,11 @@ class Partition:
             if claim.owner:
                 claim.deadline_us = now_us + claim.lease_us
 
+    @property
+    def live_messages(self) -> int:
+        """Messages that are not forgotten."""
+        return sum(stored.live for stored in self.index.rows())
+
     # --- decisions -------------------------------------------------------------------------
 
     def find(self, offset: int, max_bytes: int) -> list[Stored]:

@@ -130,6 +130,7 @@ class Pushes:
         entry = self.kernel.log(shard, kind, packed, level, None, batch.buffer)
         entry.done = lambda done: self._visible(shard, stream, meta, batch, done)
         shard.invisible.add(entry.number)
+        stream.totals.coming += header.count
         return entry
 
     def _place(
@@ -149,6 +150,7 @@ class Pushes:
         self, shard: Shard, stream: Stream, meta: PushMeta, batch: Batch, entry: Entry
     ) -> None:
         shard.invisible.discard(entry.number)
+        stream.totals.coming -= meta.count
         if stream.info.id not in self.kernel.streams:  # deleted while the batch was on its way
             self.kernel.free(entry.location, entry.length)
             return

@@ -32,6 +32,7 @@ class Totals:
     free: Free
     messages: int = 0  # not finished
     bytes: int = 0
+    coming: int = 0  # messages that are accepted and not visible yet
 
     def stored(self, messages: int, size: int) -> None:
         """A batch is there."""

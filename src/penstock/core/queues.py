@@ -66,7 +66,7 @@ class Queues:
             raise InvalidError('a queue with ordered="key" needs a key for every message')
         if options.ordered == "key" and (header.ttl_ms or held):
             raise InvalidError('a queue with ordered="key" takes no time-to-live and no hold')
-        if totals.messages + header.count > options.max_messages:
+        if totals.messages + totals.coming + header.count > options.max_messages:
             raise LimitError(f"queue {stream.info.name!r} is full: {totals.messages:,} messages")
         if totals.bytes + header.length > options.max_bytes:
             raise LimitError(f"queue {stream.info.name!r} is full: {totals.bytes:,} bytes")

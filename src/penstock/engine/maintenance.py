@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
-from penstock.core.liveness import Liveness
+from penstock.core.liveness import Liveness, keep_latest
+from penstock.core.partition import Partition
+from penstock.core.records import Thinned
 from penstock.core.runs import rows_of
+from penstock.engine.thinning import Thinning
 from penstock.store.checkpoint import CheckpointWriter, drop_older
 from penstock.store.cleaner import Cleaner, Move, Positions
 from penstock.store.disk import DiskError
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 CHECKPOINT_BYTES = 384 << 20  # of journal between two checkpoints
 CHECKPOINT_RECORDS = 200_000
 SHARDS_A_STEP = 8
+THIN_MESSAGES = 1000  # new ones before a keep-latest partition is thinned again
 RETRY_US = 5_000_000
 LIMITS = Limits()
 
@@ -56,6 +60,8 @@ class Maintenance:
         self._appended = 0  # bytes and records at the last checkpoint
         self._records = 0
         self._covered: set[int] = set()  # cleaned files that a checkpoint must cover first
+        self._kept: set[int] = set()  # damaged files: not cleaned again, never dropped
+        self._thinned: dict[tuple[int, int], int] = {}  # partition: its end when it was thinned
         self._work: Generator[Work | None, None, None] | None = None
         self._running = False
         self._wait_us = 0
@@ -109,12 +115,19 @@ class Maintenance:
         victims = self.engine.files.victims(LIMITS)
         for number in victims:
             file = self.engine.files[number]
-            if number in self._covered:
+            if number in self._covered or number in self._kept:
                 continue
             if file.live == 0:
                 self._covered.add(number)
             else:
                 return self._clean(number)
+        return self._choose_thinning()
+
+    def _choose_thinning(self) -> Generator[Work | None, None, None] | None:
+        for partition in keep_latest(self.engine.fabric.kernel):
+            done = self._thinned.get((partition.stream, partition.number), partition.start)
+            if partition.end - done >= max(THIN_MESSAGES, partition.live_messages // 2):
+                return self._thin(partition)
         return None
 
     def _is_due(self) -> bool:
@@ -182,6 +195,24 @@ class Maintenance:
                 yield _deleting(engine, file.name)
         yield engine.disk.sync_names
 
+    # --- keep-latest -----------------------------------------------------------------------
+
+    def _thin(self, partition: Partition) -> Generator[Work | None, None, None]:
+        """Forgets messages whose key has a later one, except in the last batch."""
+        engine = self.engine
+        self._thinned[partition.stream, partition.number] = partition.end
+        job = Thinning(list(partition.index.rows()), engine.reader.wait)
+        yield job.run
+        stream = engine.fabric.kernel.streams.get(partition.stream)
+        if stream is None:
+            return
+        shard = engine.fabric.topics.shard(stream, partition.number)
+        for base, mask in job.stale.items():
+            packed = mask.to_bytes(mask.bit_length() // 8 + 1, "little")
+            note = Thinned(partition.stream, partition.number, base, packed)
+            engine.fabric.kernel.note(shard, note, stream.level)
+        engine.settle(engine.fabric.kernel.now_us)
+
     # --- cleaning --------------------------------------------------------------------------
 
     def _clean(self, number: int) -> Generator[Work | None, None, None]:
@@ -203,7 +234,7 @@ class Maintenance:
         self.engine.read_damage.extend(
             f"{damage.file} at {damage.offset}: {damage.reason}" for damage in job.damages
         )
-        self._covered.add(number)
+        (self._kept if job.damages else self._covered).add(number)
         self.cleaned_files += 1
 
     def _apply(self, moves: list[Move]) -> None:

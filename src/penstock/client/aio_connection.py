@@ -1,0 +1,286 @@
+"""The asyncio shell around the protocol core: one connection, any number of tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from penstock.client.aio_wire import Wire
+from penstock.client.connection import CONNECT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S
+from penstock.client.protocol import Pending, Protocol, Request, Resend, Subscription
+from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
+from penstock.client.welcome import check_same, hello_frame, read_welcome
+from penstock.errors import (
+    ClosedError,
+    DeadlineError,
+    PenstockError,
+    ProtocolError,
+    UnavailableError,
+)
+from penstock.wire.frames import CREDIT, Verb, frame
+from penstock.wire.messages import Hello, Welcome
+
+T = TypeVar("T")
+
+
+class AsyncConnection:
+    """As `connection.Connection`: it comes back, and sends again what was in flight.
+
+    Belongs to the event loop that it was opened in. A cancelled pop is cancelled at the node; a
+    cancelled push stays in flight.
+    """
+
+    def __init__(self, host: str, port: int, hello: Hello, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._address = (host, port)
+        self._hello = hello
+        self._protocol = Protocol()
+        self._wire: Wire | None = None
+        self._loop = asyncio.get_running_loop()
+        self._restoring: asyncio.Task[None] | None = None
+        self._strikes = 0  # attempts to connect since the last answer
+        self._lost: PenstockError | None = None  # why there is no connection
+        self._error: PenstockError | None = None  # final: nothing works any more
+        self._welcome: Welcome | None = None
+        self._greeting: asyncio.Future[list[bytearray]] | None = None
+
+    async def open(self) -> Welcome:
+        """Connects, within the deadline; what the node said of itself."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await self._restore()
+        except TimeoutError:
+            self.close()
+            raise DeadlineError(self._no_connection()) from self._lost
+        assert self._welcome is not None
+        return self._welcome
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Performs the steps of an operation; its result."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    outcome = await self._perform(step)
+                except BaseException as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(outcome)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def _perform(self, step: Step) -> Any:
+        if isinstance(step, Request):
+            return await self.finish(await self.start(step))
+        if isinstance(step, Start):
+            return await self.start(step.request)
+        if isinstance(step, Finish):
+            return await self.finish(step.pending)
+        await self._wait(step.pending, step.seconds)
+        return None
+
+    async def start(self, request: Request) -> Pending:
+        """Sends a request. Waits only while too many are in flight, or the node does not read."""
+        while self._protocol.full:
+            oldest = self._protocol.oldest()
+            if not await self._wait([oldest], self.timeout_s):
+                raise DeadlineError(f"no answer within {self.timeout_s:g} s; too many wait for one")
+        while self._wire is not None and self._wire.crowded:
+            await self._wire.writable()
+        return self.start_now(request)
+
+    def start_now(self, request: Request) -> Pending:
+        """Sends a request without waiting; LimitError if too many are in flight."""
+        self._check_open()
+        return self._send(self._protocol.start(request, reserved=True))
+
+    def subscribe(self, subscription: Subscription) -> Pending:
+        """Starts a standing request."""
+        self._check_open()
+        return self._send(self._protocol.subscribe(subscription))
+
+    def credit(self, subscription: Subscription, messages: int) -> None:
+        """Lets the node deliver so many more."""
+        subscription.given += messages
+        if self._wire is not None:
+            credit = frame(Verb.CREDIT, subscription.id, 0, CREDIT.pack(messages))
+            self._wire.send([credit])
+
+    def cancel(self, request_id: int) -> None:
+        """Tells the node that nobody waits for a request or subscription any more."""
+        if self._wire is not None:
+            self._wire.send([self._protocol.cancel_frame(request_id)])
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """What still arrives for a cancelled subscription is late."""
+        self._protocol.unsubscribe(subscription)
+
+    async def finish(self, pending: Pending) -> bytearray:
+        """Waits for an answer; raises the error if it is one. DeadlineError: no answer in time."""
+        if not pending.done:
+            seconds = self.timeout_s + pending.request.patience_s
+            try:
+                await self._wait([pending], seconds)
+            finally:
+                if not pending.done:
+                    self.abandon(pending)
+            if not pending.done:
+                text = f"no answer within {seconds:g} s"
+                raise DeadlineError(text if self._wire is not None else self._no_connection())
+        return pending.result()
+
+    async def arrival(self, subscription: Subscription, seconds: float | None) -> bool:
+        """Waits until a subscription has something; False after `seconds`.
+
+        An outage counts only once it lasts as long as the time-out: then DeadlineError.
+        """
+        down_s = 0.0
+        while not subscription.done:
+            step = self.timeout_s if seconds is None else seconds
+            connected = self._wire is not None
+            if await self._wait([subscription], step):
+                break
+            if connected and self._wire is not None:
+                down_s = 0.0
+                if seconds is not None:
+                    return False
+            else:
+                down_s += step
+                if down_s >= self.timeout_s:
+                    raise DeadlineError(self._no_connection())
+        if not subscription.inbox and subscription.error is not None:
+            raise subscription.error
+        return True
+
+    def abandon(self, pending: Pending) -> None:
+        """Nobody waits for a pop or fetch any more: the node is told. Others stay in flight."""
+        if not pending.done and pending.request.resend is Resend.ANEW:
+            self._protocol.forget(pending)
+            self.cancel(pending.id)
+
+    def close(self) -> None:
+        """Ends the connection; calls under way end with ClosedError."""
+        self._end(ClosedError("the fabric is closed"))
+
+    async def _wait(self, waitables: list[Pending] | list[Subscription], seconds: float) -> bool:
+        """Until one is done; False after so many seconds."""
+        if any(each.done for each in waitables):
+            return True
+        future: asyncio.Future[None] = self._loop.create_future()
+        wake = partial(_wake, future)
+        timer = self._loop.call_later(seconds, wake)
+        befores: list[Callable[[], None] | None] = []
+        for each in waitables:
+            befores.append(each.then)
+            each.then = wake if each.then is None else partial(_both, each.then, wake)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            for each, before in zip(waitables, befores, strict=True):
+                each.then = before
+        return any(each.done for each in waitables)
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _no_connection(self) -> str:
+        why = "the node takes no requests" if self._lost is None else self._lost.message
+        return f"no connection within {self.timeout_s:g} s: {why}"
+
+    def _send(self, pending: Pending) -> Pending:
+        if self._wire is not None:
+            pending.sent = True
+            self._wire.send(pending.parts)
+        elif self._restoring is None:
+            self._restoring = self._loop.create_task(self._restore())
+        return pending
+
+    # --- the wire ----------------------------------------------------------------------------
+
+    def _received(self, wire: Wire, frames: list[bytearray]) -> None:
+        if wire is not self._wire:
+            if self._greeting is not None and not self._greeting.done():
+                self._greeting.set_result(frames)
+            return
+        try:
+            self._protocol.receive(frames)
+            self._strikes = 0
+        except PenstockError as error:
+            wire.close(error)
+
+    def _ended(self, wire: Wire, error: PenstockError) -> None:
+        self._lost = error
+        if wire is not self._wire:
+            if self._greeting is not None and not self._greeting.done():
+                self._greeting.set_exception(UnavailableError(error.message))
+            return
+        self._wire = None
+        if isinstance(error, ProtocolError):
+            self._protocol.fail(error)
+        if self._error is None and self._protocol.waiting and self._restoring is None:
+            self._restoring = self._loop.create_task(self._restore())
+
+    async def _restore(self) -> None:
+        try:
+            while self._wire is None and self._error is None:
+                if self._strikes:
+                    longest = min(FIRST_PAUSE_S * 2 ** (self._strikes - 1), LONGEST_PAUSE_S)
+                    await asyncio.sleep(longest * random.uniform(0.5, 1.0))
+                self._strikes += 1
+                try:
+                    async with asyncio.timeout(CONNECT_S):
+                        await self._connect()
+                except (OSError, TimeoutError, UnavailableError) as error:
+                    self._lost = UnavailableError(f"cannot connect to {self._address}: {error}")
+        except PenstockError as error:  # nothing that another attempt would change
+            self._end(error)
+            if self._welcome is None:
+                raise
+        finally:
+            self._restoring = None
+
+    async def _connect(self) -> None:
+        self._greeting = self._loop.create_future()
+        wire = Wire(self._received, self._ended)
+        try:
+            await self._loop.create_connection(lambda: wire, *self._address)
+            wire.send([hello_frame(self._hello)])
+            welcome = read_welcome(await self._greeting)
+            check_same(self._welcome, welcome)
+            self._check_open()
+        except BaseException as error:
+            wire.close(UnavailableError(f"the greeting failed: {error}"))
+            raise
+        finally:
+            self._greeting = None
+        self._welcome = welcome
+        self._protocol.welcome(welcome)
+        self._wire, self._lost = wire, None
+        for pending in self._protocol.resend():
+            self._send(pending)
+
+    def _end(self, error: PenstockError) -> None:
+        if self._error is None:
+            self._error = error
+        if self._restoring is not None:
+            self._restoring.cancel()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close(self._error)
+        self._protocol.fail(self._error)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
