@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from penstock.client.aio_wire import Wire
 from penstock.client.connection import CONNECT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S
-from penstock.client.protocol import Pending, Protocol, Request, Resend, Subscription
-from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
+from penstock.client.protocol import (
+    Pending,
+    Protocol,
+    Request,
+    Resend,
+    Subscription,
+    listen,
+    unlisten,
+)
+from penstock.client.steps import Finish, Start, Step, Steps
 from penstock.client.welcome import check_same, hello_frame, read_welcome
 from penstock.errors import (
     ClosedError,
@@ -53,7 +60,7 @@ class AsyncConnection:
             async with asyncio.timeout(self.timeout_s):
                 await self._restore()
         except TimeoutError:
-            self.close()
+            await self.close()
             raise DeadlineError(self._no_connection()) from self._lost
         assert self._welcome is not None
         return self._welcome
@@ -162,9 +169,19 @@ class AsyncConnection:
             self._protocol.forget(pending)
             self.cancel(pending.id)
 
-    def close(self) -> None:
+    @property
+    def closed(self) -> bool:
+        """Whether nothing works any more."""
+        return self._error is not None
+
+    async def close(self) -> None:
         """Ends the connection; calls under way end with ClosedError."""
+        wire, restoring = self._wire, self._restoring
         self._end(ClosedError("the fabric is closed"))
+        if restoring is not None:
+            await asyncio.wait([restoring])
+        if wire is not None:
+            await wire.closed()
 
     async def _wait(self, waitables: list[Pending] | list[Subscription], seconds: float) -> bool:
         """Until one is done; False after so many seconds."""
@@ -173,16 +190,14 @@ class AsyncConnection:
         future: asyncio.Future[None] = self._loop.create_future()
         wake = partial(_wake, future)
         timer = self._loop.call_later(seconds, wake)
-        befores: list[Callable[[], None] | None] = []
         for each in waitables:
-            befores.append(each.then)
-            each.then = wake if each.then is None else partial(_both, each.then, wake)
+            listen(each, wake)
         try:
             await future
         finally:
             timer.cancel()
-            for each, before in zip(waitables, befores, strict=True):
-                each.then = before
+            for each in waitables:
+                unlisten(each, wake)
         return any(each.done for each in waitables)
 
     def _check_open(self) -> None:
@@ -268,7 +283,7 @@ class AsyncConnection:
     def _end(self, error: PenstockError) -> None:
         if self._error is None:
             self._error = error
-        if self._restoring is not None:
+        if self._restoring is not None and self._restoring is not asyncio.current_task():
             self._restoring.cancel()
         wire, self._wire = self._wire, None
         if wire is not None:
@@ -279,8 +294,3 @@ class AsyncConnection:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
-    first()
-    second()

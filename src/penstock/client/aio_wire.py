@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import cast
 
@@ -12,10 +13,11 @@ from penstock.wire.frames import Splitter
 
 _SCRATCH_BYTES = 256 << 10
 _HIGH_WATER_BYTES = 1 << 20
+_CLOSE_S = 1.0
 
 
 class Wire(asyncio.BufferedProtocol):
-    """Calls `received` with whole frames, and `ended` once, when the connection is lost or closed."""
+    """Calls `received` with whole frames, and `ended` once, when it is lost or closed."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class Wire(asyncio.BufferedProtocol):
         self._error: PenstockError | None = None
         self._writable = asyncio.Event()
         self._writable.set()
+        self._gone = asyncio.Event()
 
     # --- asyncio ---------------------------------------------------------------------------
 
@@ -69,6 +72,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop."""
+        self._gone.set()
         why = "the node closed the connection" if exc is None else f"the connection was lost: {exc}"
         self.close(UnavailableError(why))
 
@@ -82,6 +86,14 @@ class Wire(asyncio.BufferedProtocol):
     async def writable(self) -> None:
         """Waits until the peer has read, or is lost."""
         await self._writable.wait()
+
+    async def closed(self) -> None:
+        """After `close`: waits until everything was sent and the socket is closed, or a second."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await self._gone.wait()
+        if self._transport is not None:
+            self._transport.abort()
 
     def send(self, parts: list[Buffer]) -> None:
         """Sends parts at the end of this turn of the loop, together with others."""

@@ -17,12 +17,16 @@ from penstock.client.blocking_loops import (
     PartitionBatches,
     TopicConsumer,
     Watcher,
+    deliveries,
+    messages,
+    partition_batches,
     topic_batches,
     topic_messages,
 )
 from penstock.client.blocking_messages import Delivery, Message
 from penstock.client.connection import Connection, Dial
-from penstock.client.inputs import address_of
+from penstock.client.consume import ConsumeState
+from penstock.client.inputs import address_of, check_timeout
 from penstock.client.messages import LeasedMessage, TopicMessage
 from penstock.client.producer import Producer
 from penstock.client.settle import SettleRequest, flush_settler
@@ -36,7 +40,6 @@ from penstock.client.state import (
 )
 from penstock.client.subscribe import TopicSubscription
 from penstock.client.transport import SocketTransport
-from penstock.errors import InvalidError
 from penstock.wire.batch import Batch
 from penstock.wire.frames import PROTOCOL_VERSION, PopMode
 from penstock.wire.messages import Hello, StreamInfo
@@ -66,9 +69,7 @@ def fabric_over(
 
     `on_close` is called last when the fabric is closed.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise InvalidError(f"timeout must be a number of seconds, not {timeout!r}")
-    connection = Connection(dial, Hello(PROTOCOL_VERSION, name), timeout)
+    connection = Connection(dial, Hello(PROTOCOL_VERSION, name), check_timeout(timeout))
     welcome = connection.open()
     identity = secrets.randbits(63) | 1
     producer = Producer(identity, welcome.shards, secrets.randbits(64))
@@ -210,7 +211,8 @@ class Queue(QueueState):
         At most `prefetch` messages are leased ahead. Leaving the loop flushes acks and gives back
         what was not handed out; use `with` to have that done at once when the loop raises.
         """
-        return Consumer(self, idle_timeout, prefetch, lease, max_messages)
+        state = ConsumeState(self._settler, Message, prefetch, lease, max_messages)
+        return Consumer(messages(self._connection, state, idle_timeout))
 
     def consume_batches(
         self,
@@ -220,7 +222,8 @@ class Queue(QueueState):
         max_messages: int | None = None,
     ) -> BatchConsumer:
         """As `consume`, delivery by delivery."""
-        return BatchConsumer(self, idle_timeout, prefetch, lease, max_messages)
+        state = ConsumeState(self._settler, Message, prefetch, lease, max_messages)
+        return BatchConsumer(deliveries(self._connection, state, idle_timeout))
 
     def producer(self, name: str) -> NamedProducer:
         """A producer that survives its process; go on after `stored`. Older ones are fenced."""
@@ -290,7 +293,9 @@ class Topic(TopicState):
 
         Ends at the partition's end; with `follow`, after `idle_timeout` seconds without a batch.
         """
-        return PartitionBatches(self, partition, offset, follow, idle_timeout, max_bytes)
+        reader = ops_topic.PartitionReader(self, partition, offset, max_bytes)
+        batches = partition_batches(self._connection, reader, follow, idle_timeout)
+        return PartitionBatches(batches)
 
     @overload
     def subscribe(

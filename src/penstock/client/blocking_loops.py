@@ -12,8 +12,7 @@ from penstock.client.connection import Connection
 from penstock.client.consume import ConsumeState
 from penstock.client.messages import TopicMessage
 from penstock.client.ops_table import WatchState
-from penstock.client.ops_topic import PartitionReader
-from penstock.client.ops_topic import Start as StartAt
+from penstock.client.ops_topic import FOLLOW_S, PartitionReader
 from penstock.client.protocol import Subscription
 from penstock.client.settle import settle
 from penstock.client.subscribe import TopicSubscription
@@ -22,10 +21,9 @@ from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 
 if TYPE_CHECKING:
-    from penstock.client.blocking import Queue, Table, Topic
+    from penstock.client.blocking import Table, Topic
 
 T = TypeVar("T")
-_FOLLOW_S = 5.0  # how long the node holds a fetch at the end of a partition
 
 
 class Loop(Generic[T]):
@@ -88,51 +86,31 @@ def _arrives(
 class Consumer(Loop[Message]):
     """Messages of a queue as they come; see `Queue.consume`."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        idle_timeout: float | None,
-        prefetch: int,
-        lease: float | None,
-        max_messages: int | None,
-    ) -> None:
-        state = ConsumeState(queue._settler, Message, prefetch, lease, max_messages)
-        super().__init__(_messages(queue._connection, state, idle_timeout))
-
 
 class BatchConsumer(Loop[Delivery]):
     """Deliveries of a queue as they come; see `Queue.consume_batches`."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        idle_timeout: float | None,
-        prefetch: int,
-        lease: float | None,
-        max_messages: int | None,
-    ) -> None:
-        state = ConsumeState(queue._settler, Message, prefetch, lease, max_messages)
-        super().__init__(_deliveries(queue._connection, state, idle_timeout))
 
-
-def _messages(
+def messages(
     connection: Connection, state: ConsumeState[Message], idle_timeout: float | None
 ) -> Generator[Message, None, None]:
+    """Message by message."""
     connection.finish(connection.subscribe(state.subscription))
     try:
         while _next_delivery(connection, state, idle_timeout):
             state.open()
-            while (messages := state.messages()) is not None:
+            while (arrived := state.messages()) is not None:
                 if credit := state.credit():
                     connection.credit(state.subscription, credit)
-                yield from messages
+                yield from arrived
     finally:
         _leave(connection, state)
 
 
-def _deliveries(
+def deliveries(
     connection: Connection, state: ConsumeState[Message], idle_timeout: float | None
 ) -> Generator[Delivery, None, None]:
+    """Delivery by delivery."""
     connection.finish(connection.subscribe(state.subscription))
     try:
         while _next_delivery(connection, state, idle_timeout):
@@ -168,27 +146,16 @@ def _leave(connection: Connection, state: ConsumeState[Message]) -> None:
 class PartitionBatches(Loop[Batch]):
     """Batches of a partition; see `Topic.read`."""
 
-    def __init__(
-        self,
-        topic: Topic,
-        partition: int,
-        offset: StartAt,
-        follow: bool,
-        idle_timeout: float | None,
-        max_bytes: int,
-    ) -> None:
-        reader = PartitionReader(topic, partition, offset, max_bytes)
-        super().__init__(_partition_batches(topic._connection, reader, follow, idle_timeout))
 
-
-def _partition_batches(
+def partition_batches(
     connection: Connection, reader: PartitionReader, follow: bool, idle_timeout: float | None
 ) -> Generator[Batch, None, None]:
+    """Batches from the reader's offset on."""
     idle_since = time.monotonic()
     while True:
         wait_s = 0.0
         if follow and reader.at_end:
-            wait_s = _FOLLOW_S
+            wait_s = FOLLOW_S
             if idle_timeout is not None:
                 wait_s = min(wait_s, idle_since + idle_timeout - time.monotonic())
                 if wait_s <= 0:
@@ -228,38 +195,41 @@ def topic_messages(
     connection: Connection, state: TopicSubscription, idle_timeout: float | None
 ) -> Generator[TopicMessage, None, None]:
     """Message by message."""
-    for _ in _topic_arrivals(connection, state, idle_timeout):
-        yield from state.messages()
+    try:
+        connection.run(state.locate())
+        while _topic_arrival(connection, state, idle_timeout):
+            yield from state.messages()
+    finally:
+        _leave_topic(connection, state)
 
 
 def topic_batches(
     connection: Connection, state: TopicSubscription, idle_timeout: float | None
 ) -> Generator[tuple[int, Batch], None, None]:
     """Batch by batch, with the partition of each."""
-    for _ in _topic_arrivals(connection, state, idle_timeout):
-        yield state.take()
-
-
-def _topic_arrivals(
-    connection: Connection, state: TopicSubscription, idle_timeout: float | None
-) -> Generator[None, None, None]:
-    connection.run(state.locate())
-    idle_since = time.monotonic()
     try:
-        while True:
-            seconds = connection.timeout_s
-            if idle_timeout is not None:
-                seconds = idle_since + idle_timeout - time.monotonic()
-            connection.run(state.fetch(max(seconds, 0.0)))
-            if state.arrived:
-                while state.arrived:
-                    yield
-                idle_since = time.monotonic()
-            elif idle_timeout is not None and time.monotonic() >= idle_since + idle_timeout:
-                return
+        connection.run(state.locate())
+        while _topic_arrival(connection, state, idle_timeout):
+            yield state.take()
     finally:
-        for pending in state.abandoned():
-            connection.abandon(pending)
+        _leave_topic(connection, state)
+
+
+def _topic_arrival(
+    connection: Connection, state: TopicSubscription, idle_timeout: float | None
+) -> bool:
+    ends = None if idle_timeout is None else time.monotonic() + idle_timeout
+    while not state.arrived:
+        seconds = connection.timeout_s if ends is None else max(ends - time.monotonic(), 0.0)
+        connection.run(state.fetch(seconds))
+        if ends is not None and not state.arrived and time.monotonic() >= ends:
+            return False
+    return True
+
+
+def _leave_topic(connection: Connection, state: TopicSubscription) -> None:
+    for pending in state.abandoned():
+        connection.abandon(pending)
 
 
 class Watcher(Loop[Entry]):

@@ -35,6 +35,13 @@ def address_of(url: str) -> tuple[str, int]:
     return host, DEFAULT_PORT if port is None else port
 
 
+def check_timeout(timeout: float) -> float:
+    """The deadline of every call, in seconds."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise InvalidError(f"timeout must be a number of seconds, not {timeout!r}")
+    return timeout
+
+
 def check_name(name: str) -> str:
     """A name of a queue, topic, table, group or producer."""
     if not isinstance(name, str) or not name:

@@ -39,6 +39,8 @@ _read_committed = decoder(list[int | None])
 _read_claim = decoder(ClaimInfo)
 _read_figures = decoder(dict[str, Any])
 
+FOLLOW_S = 5.0  # how long the node holds a fetch at the end of a partition
+
 Start = int | str | datetime
 
 

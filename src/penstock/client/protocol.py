@@ -37,6 +37,7 @@ _RESPONSE, _ERROR, _RESEND = int(Flag.RESPONSE), int(Flag.ERROR), int(Flag.RESEN
 _DELIVER, _EVENT = int(Verb.DELIVER), int(Verb.EVENT)
 _RESERVED = 16  # places that only `start(..., reserved=True)` may use
 _REMEMBERED = 1024  # cancelled requests whose late answer is still recognised
+_NOBODY: list[Callable[[], None]] = []  # shared, and never added to: see `listen`
 
 
 class Resend(IntEnum):
@@ -87,7 +88,7 @@ class Pending:
         self.done = False
         self.answer: bytearray | None = None
         self.error: PenstockError | None = None
-        self.then: Callable[[], None] | None = None  # called once, when done
+        self.then: list[Callable[[], None]] = _NOBODY  # called once, when done
 
     def settle(self, answer: bytearray | None, error: PenstockError | None) -> None:
         """Records the outcome and tells the request and whoever waits."""
@@ -99,8 +100,8 @@ class Pending:
             self.request.answered(answer)
             self.answer = answer
         self.done = True
-        if self.then is not None:
-            self.then()
+        for wake in self.then:
+            wake()
 
     def result(self) -> bytearray:
         """The answer frame; raises what the node refused it with."""
@@ -120,7 +121,7 @@ class Subscription:
         self.request = request
         self.inbox: deque[bytearray] = deque()
         self.error: PenstockError | None = None
-        self.then: Callable[[], None] | None = None  # called whenever something arrives
+        self.then: list[Callable[[], None]] = _NOBODY  # called whenever something arrives
         # Two counters, each written by one side only: outstanding credit is their difference.
         self.given = 0
         self.delivered = 0
@@ -137,20 +138,30 @@ class Subscription:
                 raise ProtocolError("a delivery without its counts")
             self.delivered += COUNT.unpack_from(frame_, FRAME_BYTES)[1]
         self.inbox.append(frame_)
-        if self.then is not None:
-            self.then()
+        for wake in self.then:
+            wake()
 
     def fail(self, error: PenstockError) -> None:
         """Nothing more will arrive."""
         self.error = error
-        if self.then is not None:
-            self.then()
+        for wake in self.then:
+            wake()
 
     def arrived_late(self, frame_: bytearray) -> None:
         """A frame crossed the cancellation."""
 
     def renewed(self) -> None:
         """The connection was lost, and the node is asked anew; called before it is."""
+
+
+def listen(waitable: Pending | Subscription, wake: Callable[[], None]) -> None:
+    """Has `wake` called when something arrives. It must not change who listens."""
+    waitable.then = [*waitable.then, wake]
+
+
+def unlisten(waitable: Pending | Subscription, wake: Callable[[], None]) -> None:
+    """Undoes `listen`."""
+    waitable.then = [each for each in waitable.then if each is not wake]
 
 
 class Protocol:
@@ -168,6 +179,11 @@ class Protocol:
         """Takes over the node's limits."""
         self.limit = max(min(welcome.max_in_flight, MAX_IN_FLIGHT), 2 * _RESERVED)
         self.max_frame = min(welcome.max_frame, MAX_FRAME_BYTES)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything is in flight or subscribed to, so that a connection is needed."""
+        return bool(self.in_flight or self._subscriptions)
 
     @property
     def full(self) -> bool:

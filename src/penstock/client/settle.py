@@ -73,14 +73,14 @@ def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
 class SettleRequest(Request):
     """One SETTLE; `refusals` is filled when the answer has come."""
 
-    __slots__ = ("_items", "_settler", "refusals")
+    __slots__ = ("_settler", "items", "refusals")
 
     def __init__(self, settler: Settler, items: list[SettleItem]) -> None:
         packed = [SETTLE_ITEM.pack(*item) for item in items]
         body = b"".join([SETTLE_HEAD.pack(settler.stream, len(items)), *packed])
         super().__init__(Verb.SETTLE, [body], Resend.MARKED)
         self._settler = settler
-        self._items = items
+        self.items = items
         self.refusals: list[Refusal] = []
 
     def answered(self, answer: bytearray) -> None:
@@ -95,14 +95,14 @@ class SettleRequest(Request):
         if len(rows) != refused * REFUSED.size:
             raise ProtocolError("the answer to a settlement does not hold its refusals")
         for index, code in REFUSED.iter_unpack(rows):
-            if index >= len(self._items):
+            if index >= len(self.items):
                 raise ProtocolError("the node refused a settlement that was not asked for")
-            self._refuse(self._items[index], from_code(code, "the settlement was refused"))
+            self._refuse(self.items[index], from_code(code, "the settlement was refused"))
         self._settler.note(self.refusals)
 
     def refused(self, error: PenstockError) -> None:
         """The request failed as a whole."""
-        for item in self._items:
+        for item in self.items:
             self._refuse(item, error)
         self._settler.note(self.refusals)
 

@@ -32,7 +32,7 @@ MAX_SCAN_BYTES = 8 << 20
 MAX_SESSIONS = 100_000
 MAX_SESSION_MS = 3_600_000
 MAX_WATCHES = 10_000
-EXPIRY_EVERY_US = 100_000
+EXPIRY_EVERY_US = 50_000  # at most so often
 
 
 @dataclass(slots=True, eq=False)
@@ -64,10 +64,13 @@ class Tables:
     sessions: dict[int, SessionState] = field(default_factory=dict)
     last_session: int = 0
     watchers: list[Watcher] = field(default_factory=list)
+    armed_us: int = 0  # when the next look at what ends is due; 0: never
 
-    def start(self) -> None:
-        """Begins to look for expired entries and sessions."""
-        self.kernel.timers.at(self.kernel.now_us + EXPIRY_EVERY_US, self._expire)
+    def _arm(self, due_us: int) -> None:
+        """An entry or a session may end then."""
+        if not self.armed_us or due_us < self.armed_us:
+            self.armed_us = due_us
+            self.kernel.timers.at(due_us, lambda: self._expire(due_us))
 
     # --- entries ---------------------------------------------------------------------------
 
@@ -142,6 +145,8 @@ class Tables:
         table.changed = entry.number
         stream.totals.bytes += table.bytes - before
         if isinstance(note, Written):
+            if note.expires_us:
+                self._arm(note.expires_us)
             events = [m.Entry(note.key, note.value, entry.number)]
         else:
             events = [m.Entry(key, b"", 0) for key in note.keys]
@@ -157,9 +162,10 @@ class Tables:
         self.kernel.stream(call.stream, "table")
         limit = max(1, min(call.limit, MAX_SCAN))
         tables = [s.tables[call.stream] for s in self.kernel.shards if call.stream in s.tables]
-        parts = (
-            ((key, table) for key in table.scan(call.prefix, call.after, limit)) for table in tables
-        )
+        parts = [
+            [(key, table) for key in table.scan(call.prefix, call.after, limit)]
+            for table in tables
+        ]
         found: list[m.Entry] = []
         room = MAX_SCAN_BYTES
         for key, table in islice(merge(*parts, key=lambda item: item[0]), limit):
@@ -218,6 +224,7 @@ class Tables:
         """Fold: a session exists."""
         self.last_session = max(self.last_session, number)
         self.sessions[number] = SessionState(ttl_us, self.kernel.now_us + ttl_us)
+        self._arm(self.kernel.now_us + ttl_us)
 
     def keep(self, call: m.SessionKeep) -> bool:
         """A sign of life; False if the session has ended."""
@@ -242,9 +249,21 @@ class Tables:
         """After recovery: sessions last their whole length again."""
         for session in self.sessions.values():
             session.deadline_us = self.kernel.now_us + session.ttl_us
+        self.armed_us = 0
+        self._arm_next()
 
-    def _expire(self) -> None:
-        self.kernel.timers.at(self.kernel.now_us + EXPIRY_EVERY_US, self._expire)
+    def _arm_next(self) -> None:
+        """Looks up what ends next: sessions that were kept end later than it was planned."""
+        ends = [session.deadline_us for session in self.sessions.values()]
+        tables = (table for shard in self.kernel.shards for table in shard.tables.values())
+        ends += [due_us for table in tables if (due_us := table.next_due()) is not None]
+        if ends:
+            self._arm(max(min(ends), self.kernel.now_us + EXPIRY_EVERY_US))
+
+    def _expire(self, due_us: int) -> None:
+        if self.armed_us != due_us:
+            return
+        self.armed_us = 0
         now_us = self.kernel.now_us
         for number in [n for n, s in self.sessions.items() if s.deadline_us <= now_us]:
             self.end(number)
@@ -252,6 +271,7 @@ class Tables:
             for stream, table in list(shard.tables.items()):
                 if keys := table.expired(now_us):
                     self.drop(shard, self.kernel.streams[stream], keys)
+        self._arm_next()
 
     def figures(self, stream: Stream) -> dict[str, Any]:
         """What `penstock table show` prints."""

@@ -22,7 +22,8 @@ MAX_FETCH_BYTES = 8 << 20
 MAX_WAIT_MS = 300_000
 MAX_READERS = 10_000  # parked on one partition
 MAX_GROUP_BYTES = 200
-RETENTION_EVERY_US = 10_000_000
+RETENTION_EVERY_US = 1_000_000
+RETENTION_TURNS = 10  # a tenth of the shards is looked at in every turn
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +42,7 @@ class Topics:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.readers: dict[tuple[int, int], deque[Reader]] = {}
+        self._turn = 0
         kernel.timers.at(kernel.now_us + RETENTION_EVERY_US, self._retain)
 
     def shard(self, stream: Stream, partition: int) -> Shard:
@@ -172,7 +174,8 @@ class Topics:
 
     def _retain(self) -> None:
         self.kernel.timers.at(self.kernel.now_us + RETENTION_EVERY_US, self._retain)
-        for shard in self.kernel.shards:
+        self._turn = (self._turn + 1) % RETENTION_TURNS
+        for shard in self.kernel.shards[self._turn :: RETENTION_TURNS]:
             for partition in list(shard.partitions.values()):
                 self._retain_one(shard, partition)
 

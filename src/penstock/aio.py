@@ -1,0 +1,44 @@
+"""Penstock for asyncio: `from penstock import aio`, then `await aio.connect(…)`."""
+
+from __future__ import annotations
+
+from penstock.client.aio import (
+    AsyncDeadLetters,
+    AsyncFabric,
+    AsyncNamedProducer,
+    AsyncQueue,
+    AsyncSession,
+    AsyncTable,
+    AsyncTopic,
+    AsyncTransaction,
+    Connecting,
+    connect,
+)
+from penstock.client.aio_loops import (
+    AsyncBatchConsumer,
+    AsyncConsumer,
+    AsyncPartitionBatches,
+    AsyncTopicConsumer,
+    AsyncWatcher,
+)
+from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
+
+__all__ = [
+    "AsyncBatchConsumer",
+    "AsyncConsumer",
+    "AsyncDeadLetters",
+    "AsyncDelivery",
+    "AsyncFabric",
+    "AsyncMessage",
+    "AsyncNamedProducer",
+    "AsyncPartitionBatches",
+    "AsyncQueue",
+    "AsyncSession",
+    "AsyncTable",
+    "AsyncTopic",
+    "AsyncTopicConsumer",
+    "AsyncTransaction",
+    "AsyncWatcher",
+    "Connecting",
+    "connect",
+]

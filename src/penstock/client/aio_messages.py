@@ -1,0 +1,101 @@
+"""Messages and deliveries of the asyncio shell."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator, Iterator
+from itertools import repeat
+from typing import Any
+
+from penstock.client.delivery import LeasedBatch
+from penstock.client.inputs import lease_ms, milliseconds
+from penstock.client.messages import LeasedMessage
+from penstock.client.settle import FLUSH_AT, settle
+from penstock.wire.frames import Settle
+
+
+class _Done:
+    """An awaitable that is done: `message.ack()` and `await message.ack()` are the same."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_DONE = _Done()
+
+
+class AsyncMessage(LeasedMessage):
+    """A leased message. Ack it when it is dealt with; else it is delivered again."""
+
+    __slots__ = ()
+
+    def ack(self, wait: bool = False) -> Awaitable[None]:
+        """Done with it. Buffered, and sent with others within 50 ms: it need not be awaited.
+
+        With `wait`, await it: then it is committed; LeaseLostError if the lease was lost. Without,
+        refusals are counted in the queue's `refused`.
+        """
+        if wait:
+            return self._settle(Settle.ACK)
+        granted = self._granted
+        acks = granted.acks
+        acks.append(self)
+        if len(acks) >= FLUSH_AT or not granted.settler.attended:
+            granted.settler.due()
+        return _DONE
+
+    def nack(self, delay: float = 0.0) -> Awaitable[None]:
+        """Gives it back, to be delivered again after `delay` seconds. Need not be awaited."""
+        return self._send(Settle.NACK, milliseconds("delay", delay))
+
+    def extend(self, seconds: float) -> Awaitable[None]:
+        """Makes the lease end that long from now; LeaseLostError if it was lost."""
+        return self._settle(Settle.EXTEND, lease_ms(seconds))
+
+    def dead(self) -> Awaitable[None]:
+        """Gives up on it: it goes to the dead letters. Need not be awaited."""
+        return self._send(Settle.DEAD)
+
+    def _send(self, op: Settle, arg: int = 0) -> Awaitable[None]:
+        granted = self._granted
+        granted.settler.keep([granted.item(op, self.position, 1, arg)])
+        granted.settler.flush()
+        return _DONE
+
+    def _settle(self, op: Settle, arg: int = 0) -> Awaitable[None]:
+        granted = self._granted
+        items = [granted.item(op, self.position, 1, arg)]
+        outcome: Awaitable[None] = granted.settler.run(settle(granted.settler, items))
+        return outcome
+
+
+class AsyncDelivery(LeasedBatch):
+    """Messages that were popped together, column by column."""
+
+    def __iter__(self) -> Iterator[AsyncMessage]:
+        for each in self._granted:
+            yield from map(AsyncMessage, each.values, each.positions, repeat(each))
+
+    def ack(self, wait: bool = False) -> Awaitable[None]:
+        """Done with all of them; as `AsyncMessage.ack`."""
+        if wait:
+            return self._settle(Settle.ACK)
+        self._settler.add(self._items(Settle.ACK))
+        return _DONE
+
+    def nack(self, delay: float = 0.0) -> Awaitable[None]:
+        """Gives all back, to be delivered again after `delay` seconds. Need not be awaited."""
+        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay)))
+        self._settler.flush()
+        return _DONE
+
+    def extend(self, seconds: float) -> Awaitable[None]:
+        """Makes all leases end that long from now; LeaseLostError if one was lost."""
+        return self._settle(Settle.EXTEND, lease_ms(seconds))
+
+    def _settle(self, op: Settle, arg: int = 0) -> Awaitable[None]:
+        items = self._items(op, arg)
+        outcome: Awaitable[None] = self._settler.run(settle(self._settler, items))
+        return outcome
