@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from penstock import errors
-from penstock.client.blocking import (
-    DeadLetters,
-    Fabric,
-    NamedProducer,
-    Queue,
-    Session,
-    Table,
-    Topic,
-    Transaction,
-    connect,
-)
+from penstock.client.blocking import Fabric, Session, Transaction, connect
 from penstock.client.blocking_loops import (
     BatchConsumer,
     Consumer,
@@ -22,6 +12,7 @@ from penstock.client.blocking_loops import (
     Watcher,
 )
 from penstock.client.blocking_messages import Delivery, Message
+from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
 from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
 from penstock.embedded import open_fabric as open
 from penstock.errors import PenstockError

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.client.aio import (
-    AsyncDeadLetters,
-    AsyncFabric,
-    AsyncNamedProducer,
-    AsyncQueue,
-    AsyncSession,
-    AsyncTable,
-    AsyncTopic,
-    AsyncTransaction,
-    Connecting,
-    connect,
-)
+from penstock.client.aio import AsyncFabric, AsyncSession, AsyncTransaction, Connecting, connect
 from penstock.client.aio_loops import (
     AsyncBatchConsumer,
     AsyncConsumer,
@@ -22,6 +11,13 @@ from penstock.client.aio_loops import (
     AsyncWatcher,
 )
 from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
+from penstock.client.aio_streams import (
+    AsyncDeadLetters,
+    AsyncNamedProducer,
+    AsyncQueue,
+    AsyncTable,
+    AsyncTopic,
+)
 
 __all__ = [
     "AsyncBatchConsumer",

@@ -4,43 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import Generator
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Self
 
-from penstock.client import ops_fabric, ops_push, ops_queue, ops_table, ops_topic, transaction
+from penstock.client import ops_fabric, transaction
 from penstock.client.aio_connection import AsyncConnection
-from penstock.client.aio_loops import (
-    AsyncBatchConsumer,
-    AsyncConsumer,
-    AsyncPartitionBatches,
-    AsyncTopicConsumer,
-    AsyncWatcher,
-    deliveries,
-    messages,
-    partition_batches,
-    topic_batches,
-    topic_messages,
-)
-from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
-from penstock.client.consume import ConsumeState
+from penstock.client.aio_streams import AsyncQueue, AsyncTable, AsyncTopic
 from penstock.client.inputs import address_of, check_timeout
-from penstock.client.messages import LeasedMessage, TopicMessage
 from penstock.client.producer import Producer
-from penstock.client.settle import Settler, SettleRequest, flush_settler
+from penstock.client.settle import Settler, flush_settler
 from penstock.client.shells import awaitable
 from penstock.client.state import (
     FabricState,
-    NamedProducerState,
-    QueueState,
-    TableState,
-    TopicState,
 )
-from penstock.client.subscribe import TopicSubscription
-from penstock.errors import ClosedError, LimitError, PenstockError
-from penstock.wire.batch import Batch
-from penstock.wire.frames import PROTOCOL_VERSION, PopMode
-from penstock.wire.messages import Hello, StreamInfo
+from penstock.errors import ClosedError, PenstockError
+from penstock.wire.frames import PROTOCOL_VERSION
+from penstock.wire.messages import Hello
 
 _FLUSH_S = 0.05
 
@@ -99,21 +79,23 @@ class AsyncFabric(FabricState):
         self._run = connection.run
         self._attended: set[Settler] = set()
 
-    async def queue(self, name: str, **options: Any) -> AsyncQueue:
+    async def queue(self, name: str, *, create: bool = True, **options: Any) -> AsyncQueue:
         """Opens a queue, and creates it if it is not there; options as `Fabric.queue`."""
-        info = await self._run(ops_fabric.open_stream(self, "queue", name, options))
+        info = await self._run(ops_fabric.open_stream(self, "queue", name, options, create))
         return AsyncQueue(self, info)
 
-    async def topic(self, name: str, partitions: int | None = None, **options: Any) -> AsyncTopic:
+    async def topic(
+        self, name: str, partitions: int | None = None, *, create: bool = True, **options: Any
+    ) -> AsyncTopic:
         """Opens a topic, and creates it if it is not there; options as `Fabric.topic`."""
         if partitions is not None:
             options["partitions"] = partitions
-        info = await self._run(ops_fabric.open_stream(self, "topic", name, options))
+        info = await self._run(ops_fabric.open_stream(self, "topic", name, options, create))
         return AsyncTopic(self, info)
 
-    async def table(self, name: str, **options: Any) -> AsyncTable:
+    async def table(self, name: str, *, create: bool = True, **options: Any) -> AsyncTable:
         """Opens a table, and creates it if it is not there; options as `Fabric.table`."""
-        info = await self._run(ops_fabric.open_stream(self, "table", name, options))
+        info = await self._run(ops_fabric.open_stream(self, "table", name, options, create))
         return AsyncTable(self, info)
 
     queues = awaitable(ops_fabric.queues)
@@ -161,240 +143,6 @@ class AsyncFabric(FabricState):
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-class AsyncQueue(QueueState):
-    """A queue: a shared pool of messages, each delivered to one consumer at a time."""
-
-    def __init__(self, fabric: AsyncFabric, info: StreamInfo) -> None:
-        super().__init__(fabric, info)
-        self._connection = fabric._connection
-        self._settler.send = self._send_settlements
-        self._settler.run = fabric._run
-        self._settler.attend = fabric._attend
-        self.dead = AsyncDeadLetters(self)
-
-    push = awaitable(ops_push.push)
-    push_many = awaitable(ops_push.push_many)
-    ack = awaitable(ops_queue.ack_many)
-    nack = awaitable(ops_queue.nack_many)
-    flush = awaitable(ops_queue.flush)
-    purge = awaitable(ops_queue.purge)
-    stats = awaitable(ops_queue.stats)
-    release = awaitable(ops_queue.release)
-    configure = awaitable(ops_queue.configure)
-    delete = awaitable(ops_queue.delete)
-
-    async def pop(self, timeout: float = 0.0, lease: float | None = None) -> AsyncMessage | None:
-        """One message, leased; None if there is none within `timeout` seconds."""
-        found = await self.pop_many(1, timeout, lease)
-        return found[0] if found else None
-
-    async def pop_many(
-        self, max_messages: int = 1000, timeout: float = 0.0, lease: float | None = None
-    ) -> list[AsyncMessage]:
-        """At most `max_messages` messages, leased; waits only for the first."""
-        granted = await self._run(ops_queue.pop_grants(self, max_messages, timeout, lease))
-        return AsyncMessage.all_of(granted)
-
-    async def pop_batch(
-        self, max_messages: int = 1000, timeout: float = 0.0, lease: float | None = None
-    ) -> AsyncDelivery | None:
-        """As `pop_many`, column by column; None if there are no messages."""
-        granted = await self._run(ops_queue.pop_grants(self, max_messages, timeout, lease))
-        return AsyncDelivery(granted) if granted else None
-
-    async def peek(self, max_messages: int = 1) -> list[LeasedMessage]:
-        """The next messages, without a lease: they cannot be acked, and others may get them."""
-        return await self._peek(max_messages, PopMode.PEEK)
-
-    async def _peek(self, max_messages: int, mode: PopMode) -> list[LeasedMessage]:
-        granted = await self._run(ops_queue.pop_grants(self, max_messages, 0.0, None, mode))
-        return LeasedMessage.all_of(granted)
-
-    def consume(
-        self,
-        idle_timeout: float | None = None,
-        prefetch: int = 4000,
-        lease: float | None = None,
-        max_messages: int | None = None,
-    ) -> AsyncConsumer:
-        """Messages as they come; ends after `idle_timeout` seconds without one.
-
-        At most `prefetch` messages are leased ahead. Leaving the loop flushes acks and gives back
-        what was not handed out; use `async with` to have that done at once.
-        """
-        state = ConsumeState(self._settler, AsyncMessage, prefetch, lease, max_messages)
-        return AsyncConsumer(messages(self._connection, state, idle_timeout))
-
-    def consume_batches(
-        self,
-        idle_timeout: float | None = None,
-        prefetch: int = 4000,
-        lease: float | None = None,
-        max_messages: int | None = None,
-    ) -> AsyncBatchConsumer:
-        """As `consume`, delivery by delivery."""
-        state = ConsumeState(self._settler, AsyncMessage, prefetch, lease, max_messages)
-        return AsyncBatchConsumer(deliveries(self._connection, state, idle_timeout))
-
-    async def producer(self, name: str) -> AsyncNamedProducer:
-        """A producer that survives its process; go on after `stored`. Older ones are fenced."""
-        info = await self._run(ops_push.open_producer(self, name))
-        return AsyncNamedProducer(self, name, 0, info)
-
-    def _send_settlements(self, requests: list[SettleRequest]) -> None:
-        for request in requests:
-            try:
-                self._connection.start_now(request)
-            except LimitError:  # as many as can be are in flight: with the next flush
-                self._settler.keep(request.items)
-            except PenstockError as error:
-                request.refused(error)
-
-
-class AsyncDeadLetters:
-    """Messages of a queue that were delivered too often, or given up."""
-
-    def __init__(self, queue: AsyncQueue) -> None:
-        self._queue = queue
-
-    async def peek(self, max_messages: int = 1) -> list[LeasedMessage]:
-        """The oldest dead letters; they stay."""
-        return await self._queue._peek(max_messages, PopMode.PEEK_DEAD)
-
-    async def redrive(self, limit: int = 1000) -> int:
-        """Moves at most `limit` of them back to the queue; how many it moved."""
-        moved: int = await self._queue._run(ops_queue.redrive(self._queue, limit))
-        return moved
-
-    async def purge(self) -> int:
-        """Drops them all; how many they were."""
-        dropped: int = await self._queue._run(ops_queue.purge_dead(self._queue))
-        return dropped
-
-
-class AsyncNamedProducer(NamedProducerState):
-    """A named producer of a queue or of a partition."""
-
-    push = awaitable(ops_push.push)
-    push_many = awaitable(ops_push.push_many)
-
-
-class AsyncTopic(TopicState):
-    """A topic: ordered partitions that any number of readers read by offset."""
-
-    def __init__(self, fabric: AsyncFabric, info: StreamInfo) -> None:
-        super().__init__(fabric, info)
-        self._connection = fabric._connection
-
-    publish = awaitable(ops_push.publish)
-    publish_many = awaitable(ops_push.publish_many)
-    offsets = awaitable(ops_topic.offsets)
-    offset_at = awaitable(ops_topic.offset_at)
-    commit = awaitable(ops_topic.commit)
-    committed = awaitable(ops_topic.committed)
-    claim = awaitable(ops_topic.claim)
-    unclaim = awaitable(ops_topic.unclaim)
-    stats = awaitable(ops_topic.stats)
-    delete = awaitable(ops_topic.delete)
-
-    def read(
-        self,
-        partition: int,
-        offset: ops_topic.Start = 0,
-        follow: bool = False,
-        idle_timeout: float | None = None,
-        max_bytes: int = 1 << 20,
-    ) -> AsyncPartitionBatches:
-        """Batches of a partition from an offset on: a number, "start", "end" or a time.
-
-        Ends at the partition's end; with `follow`, after `idle_timeout` seconds without a batch.
-        """
-        reader = ops_topic.PartitionReader(self, partition, offset, max_bytes)
-        batches = partition_batches(self._connection, reader, follow, idle_timeout)
-        return AsyncPartitionBatches(batches)
-
-    @overload
-    def subscribe(
-        self,
-        group: str | None = ...,
-        start: ops_topic.Start = ...,
-        partitions: Sequence[int] | None = ...,
-        idle_timeout: float | None = ...,
-        batches: Literal[False] = ...,
-    ) -> AsyncTopicConsumer[TopicMessage]: ...
-
-    @overload
-    def subscribe(
-        self,
-        group: str | None = ...,
-        start: ops_topic.Start = ...,
-        partitions: Sequence[int] | None = ...,
-        idle_timeout: float | None = ...,
-        *,
-        batches: Literal[True],
-    ) -> AsyncTopicConsumer[tuple[int, Batch]]: ...
-
-    def subscribe(
-        self,
-        group: str | None = None,
-        start: ops_topic.Start = "start",
-        partitions: Sequence[int] | None = None,
-        idle_timeout: float | None = None,
-        batches: bool = False,
-    ) -> AsyncTopicConsumer[TopicMessage] | AsyncTopicConsumer[tuple[int, Batch]]:
-        """Messages of several partitions (all, unless given) as they come; as `Topic.subscribe`."""
-        state = TopicSubscription(self, group, start, partitions)
-        if batches:
-            pairs = topic_batches(self._connection, state, idle_timeout)
-            return AsyncTopicConsumer(self, state, pairs)
-        found = topic_messages(self._connection, state, idle_timeout)
-        return AsyncTopicConsumer(self, state, found)
-
-    async def producer(self, name: str, partition: int) -> AsyncNamedProducer:
-        """A producer that survives its process; it publishes to one partition."""
-        chosen = self._check_partition(partition)
-        info = await self._run(ops_push.open_producer(self, name, chosen))
-        return AsyncNamedProducer(self, name, chosen, info)
-
-
-class AsyncTable(TableState):
-    """A table: entries with versions, kept in the node's memory and made durable by its journal."""
-
-    def __init__(self, fabric: AsyncFabric, info: StreamInfo) -> None:
-        super().__init__(fabric, info)
-        self._connection = fabric._connection
-
-    put = awaitable(ops_table.put)
-    append = awaitable(ops_table.append)
-    get = awaitable(ops_table.get)
-    entry = awaitable(ops_table.entry)
-    delete = awaitable(ops_table.delete)
-    stats = awaitable(ops_table.stats)
-    drop = awaitable(ops_table.drop)
-
-    async def items(self, prefix: bytes | str = b"") -> AsyncIterator[tuple[bytes, bytes]]:
-        """Keys and values, in the order of keys; read in pages, so no view of one moment."""
-        async for page in self._pages(prefix, True):
-            for entry in page:
-                yield entry.key, entry.value
-
-    async def keys(self, prefix: bytes | str = b"") -> AsyncIterator[bytes]:
-        """Keys, in order; read in pages."""
-        async for page in self._pages(prefix, False):
-            for entry in page:
-                yield entry.key
-
-    async def _pages(self, prefix: bytes | str, values: bool) -> AsyncIterator[list[Any]]:
-        after: bytes | None = None
-        while page := await self._run(ops_table.scan(self, prefix, after, values)):
-            yield page
-            after = page[-1].key
-
-    async def watch(self, prefix: bytes | str = b"") -> AsyncWatcher:
-        """Changes to entries whose key has a prefix, as they happen; as `Table.watch`."""
-        return await AsyncWatcher(self, prefix).open()
 
 
 class AsyncTransaction(transaction.TransactionState):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from functools import partial
 from typing import Any, TypeVar
 
@@ -47,6 +48,8 @@ class AsyncConnection:
         self._protocol = Protocol()
         self._wire: Wire | None = None
         self._loop = asyncio.get_running_loop()
+        self._in_line: deque[asyncio.Future[None]] = deque()
+        self._admitted = 0  # out of the line, and not yet started
         self._restoring: asyncio.Task[None] | None = None
         self._strikes = 0  # attempts to connect since the last answer
         self._lost: PenstockError | None = None  # why there is no connection
@@ -92,13 +95,33 @@ class AsyncConnection:
 
     async def start(self, request: Request) -> Pending:
         """Sends a request. Waits only while too many are in flight, or the node does not read."""
-        while self._protocol.full:
-            oldest = self._protocol.oldest()
-            if not await self._wait([oldest], self.timeout_s):
-                raise DeadlineError(f"no answer within {self.timeout_s:g} s; too many wait for one")
         while self._wire is not None and self._wire.crowded:
             await self._wire.writable()
+        if self._in_line or self._protocol.room <= self._admitted:
+            await self._stand_in_line()
         return self.start_now(request)
+
+    async def _stand_in_line(self) -> None:
+        """Waits for a place among the requests in flight; first come, first served."""
+        place: asyncio.Future[None] = self._loop.create_future()
+        self._in_line.append(place)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await place
+        except TimeoutError:
+            text = f"no answer within {self.timeout_s:g} s, and too many wait for one"
+            raise DeadlineError(text) from None
+        finally:
+            if place.done() and not place.cancelled():
+                self._admitted -= 1
+
+    def _admit(self) -> None:
+        """Gives free places to those in line; they start as soon as the loop gets to them."""
+        while self._in_line and self._protocol.room > self._admitted:
+            place = self._in_line.popleft()
+            if not place.done():
+                place.set_result(None)
+                self._admitted += 1
 
     def start_now(self, request: Request) -> Pending:
         """Sends a request without waiting; LimitError if too many are in flight."""
@@ -228,6 +251,8 @@ class AsyncConnection:
             self._strikes = 0
         except PenstockError as error:
             wire.close(error)
+        if self._in_line:
+            self._admit()
 
     def _ended(self, wire: Wire, error: PenstockError) -> None:
         self._lost = error
@@ -289,6 +314,7 @@ class AsyncConnection:
         if wire is not None:
             wire.close(self._error)
         self._protocol.fail(self._error)
+        self._admit()
 
 
 def _wake(future: asyncio.Future[None]) -> None:

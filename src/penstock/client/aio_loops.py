@@ -19,7 +19,7 @@ from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 
 if TYPE_CHECKING:
-    from penstock.client.aio import AsyncTable, AsyncTopic
+    from penstock.client.aio_streams import AsyncTable, AsyncTopic
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 
 if TYPE_CHECKING:
-    from penstock.client.blocking import Table, Topic
+    from penstock.client.blocking_streams import Table, Topic
 
 T = TypeVar("T")
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.client.inputs import check_name, milliseconds, stream_options
-from penstock.client.state import FabricState
+from penstock.client.state import FabricState, StreamState
 from penstock.client.steps import Steps, ask, decoder
+from penstock.errors import InvalidError
 from penstock.wire.messages import (
+    Configure,
     Delete,
     Open,
     SessionClose,
@@ -27,11 +29,22 @@ _read_figures = decoder(dict[str, Any])
 
 
 def open_stream(
-    fabric: FabricState, kind: str, name: str, options: Mapping[str, Any]
+    fabric: FabricState, kind: str, name: str, options: Mapping[str, Any], create: bool = True
 ) -> Steps[StreamInfo]:
-    """Finds a queue, topic or table, or creates it. ExistsError if it has other settings."""
+    """Finds a queue, topic or table, or creates it. ExistsError if it has other settings.
+
+    Without `create`, NotFoundError if it is not there.
+    """
     settings = stream_options(kind, options)
-    return ask(Open(kind, check_name(name), fabric.namespace, settings), _read_info)
+    return ask(Open(kind, check_name(name), fabric.namespace, settings, create), _read_info)
+
+
+def configure(stream: StreamState, /, **options: Any) -> Steps[None]:
+    """Changes settings; those that cannot change while it lives are refused."""
+    settings = stream_options(stream.info.kind, options)
+    if settings is None:
+        raise InvalidError("configure needs at least one setting")
+    stream.info = yield from ask(Configure(stream.info.id, settings), _read_info)
 
 
 def queues(fabric: FabricState) -> Steps[list[StreamInfo]]:

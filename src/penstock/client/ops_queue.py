@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.client.delivery import Granted, read_grants
-from penstock.client.inputs import id_bytes, lease_ms, milliseconds, stream_options
+from penstock.client.inputs import id_bytes, lease_ms, milliseconds
 from penstock.client.messages import LeasedMessage
 from penstock.client.protocol import Request, Resend
 from penstock.client.settle import Settler, ack_items, flush_settler, settle
@@ -16,12 +16,10 @@ from penstock.client.steps import Start, Steps, ask, decoder
 from penstock.errors import InvalidError
 from penstock.wire.frames import POP, PopMode, Settle, Verb
 from penstock.wire.messages import (
-    Configure,
     Delete,
     Purge,
     Redrive,
     Release,
-    StreamInfo,
     StreamStats,
 )
 
@@ -32,7 +30,6 @@ read_int = decoder(int)
 read_bool = decoder(bool)
 read_figures = decoder(dict[str, Any])
 _read_strings = decoder(list[str])
-_read_info = decoder(StreamInfo)
 
 
 class PopRequest(Request):
@@ -138,14 +135,6 @@ def stats(queue: QueueState) -> Steps[dict[str, Any]]:
 def release(queue: QueueState, ids: Iterable[bytes | str]) -> Steps[list[str]]:
     """Makes held messages available, by id: `released`, `done` or `unknown` for each."""
     return ask(Release(queue.info.id, [id_bytes(each) for each in ids]), _read_strings)
-
-
-def configure(queue: QueueState, /, **options: Any) -> Steps[None]:
-    """Changes settings; those that cannot change while it lives are refused."""
-    settings = stream_options("queue", options)
-    if settings is None:
-        raise InvalidError("configure needs at least one setting")
-    queue.info = yield from ask(Configure(queue.info.id, settings), _read_info)
 
 
 def delete(queue: QueueState) -> Steps[bool]:

@@ -186,6 +186,11 @@ class Protocol:
         return bool(self.in_flight or self._subscriptions)
 
     @property
+    def room(self) -> int:
+        """How many more requests may start before an answer must come."""
+        return max(self.limit - _RESERVED - len(self.in_flight), 0)
+
+    @property
     def full(self) -> bool:
         """Whether an answer must come before another request may start."""
         return len(self.in_flight) >= self.limit - _RESERVED

@@ -93,6 +93,10 @@ class BatchIndex:
             self._location[row], self._length[row], self._arrived[row],
         )  # fmt: skip
 
+    def arrived_at(self, position: int) -> int:
+        """When the batch that holds a position arrived; the position must be there."""
+        return self._arrived[bisect_right(self._base, position, self._first) - 1]
+
     def find(self, position: int) -> Stored | None:
         """The batch that holds a position, if any of it is live."""
         row = self.row_of(position)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -23,21 +23,48 @@ from penstock.wire.messages import OPTION_TYPES, StreamInfo, pack
 Done = Callable[[Entry], None]
 
 
+class Timer:
+    """Something to do at a time, unless it is cancelled before."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action: Callable[[], None] | None = action
+
+
 class Timers:
-    """Things to do at a time. An action that is not wanted any more must find that out itself."""
+    """Things to do at a time, in order."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._heap: list[tuple[int, int, Timer]] = []
         self._order = count()
+        self._cancelled = 0
 
-    def at(self, time_us: int, action: Callable[[], None]) -> None:
+    def at(self, time_us: int, action: Callable[[], None]) -> Timer:
         """Call `action` at or after a time."""
-        heappush(self._heap, (time_us, next(self._order), action))
+        timer = Timer(action)
+        heappush(self._heap, (time_us, next(self._order), timer))
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        """It is not wanted any more. What is cancelled leaves when it is half of all."""
+        if timer.action is not None:
+            timer.action = None
+            self._cancelled += 1
+        if self._cancelled > 1000 and self._cancelled * 2 > len(self._heap):
+            self._heap = [item for item in self._heap if item[2].action is not None]
+            heapify(self._heap)
+            self._cancelled = 0
 
     def run(self, now_us: int) -> None:
         """Calls all whose time has come."""
         while self._heap and self._heap[0][0] <= now_us:
-            heappop(self._heap)[2]()
+            timer = heappop(self._heap)[2]
+            action, timer.action = timer.action, None
+            if action is None:
+                self._cancelled -= 1
+            else:
+                action()
 
     def next_due(self) -> int | None:
         """When the next action is due."""

@@ -31,7 +31,9 @@ class Pushes:
         """Answers with a receipt when the batch is as safe as asked; a resend is stored once."""
         stream = self.stream(body.stream)
         shard = self.shard(stream, body.partition, body.shard)
-        level = max(stream.level, Durability(min(body.durability, Durability.SYNCED)))
+        level = stream.level
+        if body.durability > level:
+            level = Durability(min(body.durability, Durability.SYNCED))
         base = self._duplicate(shard, stream, batch, extra, resend)
         if base is None:
             self.check(stream, batch, extra)

@@ -94,6 +94,11 @@ class QueueShard:
         return self.ready + self.leases.messages + self.delayed.messages + len(self.held)
 
     @property
+    def pushed(self) -> int:
+        """All messages that were ever here: a count that only grows."""
+        return sum(lane.end - start for start, lane in self.lanes.items())
+
+    @property
     def empty(self) -> bool:
         """Nothing is left to keep: the state may be forgotten."""
         return not (self.messages or self.dead or len(self.ids) or self._accepted_not_visible())
@@ -128,9 +133,7 @@ class QueueShard:
         position = self.first_ready()
         if position is None:
             return None
-        stored = self.find(position)
-        assert stored is not None, "a ready message without a batch"
-        return position >> LANE_SHIFT, stored.arrived_us
+        return position >> LANE_SHIFT, self.lane_of(position).index.arrived_at(position)
 
     def waiting(self, messages: int) -> list[Run]:
         """The first runs that a pop would get, each part of one batch, in no strict order."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from heapq import heappop
 
 from penstock.core.changes import Change, Given, Op
+from penstock.core.index import Stored
 from penstock.core.leases import Grant
 from penstock.core.queue import QueueShard
 from penstock.core.runs import cut, window
@@ -18,7 +19,9 @@ from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_LEASE_MS
 SWEEP_CHANGES = 1000  # of one step, so that no step takes long
 
 
-def next_given(queue: QueueShard, messages: int, max_bytes: int, lease_us: int) -> Given | None:
+def next_given(
+    queue: QueueShard, messages: int, max_bytes: int, lease_us: int
+) -> tuple[Given, Stored] | None:
     """The next lease that a pop gets: messages of one batch, or None if nothing is ready."""
     position = queue.first_ready()
     if position is None:
@@ -31,7 +34,7 @@ def next_given(queue: QueueShard, messages: int, max_bytes: int, lease_us: int) 
         span = min(limit, stored.base + stored.span - position)
     else:
         span = cut(run, limit)[0].span
-    return Given(queue.leases.next_number, position, span, lease_us)
+    return Given(queue.leases.next_number, position, span, lease_us), stored
 
 
 def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:

@@ -89,7 +89,6 @@ class Queues:
             slices = self._peek(view, body)
             self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
             return None
-        self.sweep(view)
         if not (view.waiters and body.wait_ms) and self._give(connection, request, body, view):
             return None
         if not body.wait_ms:
@@ -100,7 +99,7 @@ class Queues:
         waiter = Waiter(connection, request, body)
         view.waiters.append(waiter)
         wait_us = self.kernel.now_us + body.wait_ms * 1000
-        self.kernel.timers.at(wait_us, lambda: self._give_up(waiter))
+        waiter.timer = self.kernel.timers.at(wait_us, lambda: self._give_up(waiter))
         return waiter
 
     def _give_up(self, waiter: Waiter) -> None:
@@ -187,6 +186,8 @@ class Queues:
                 view.waiters.popleft()
             elif self._give(waiter.connection, waiter.request, waiter.body, view):
                 waiter.over = True
+                if waiter.timer is not None:
+                    self.kernel.timers.cancel(waiter.timer)
                 view.waiters.popleft()
             else:
                 return
@@ -290,15 +291,6 @@ class Queues:
                 self._sweep(view, queue)
                 self.arrived(queue)
 
-    def sweep(self, view: QueueView) -> None:
-        """Applies what time has done, before somebody looks."""
-        now_us = self.kernel.now_us
-        for number in [n for n, due_us in view.timers_us.items() if due_us <= now_us]:
-            del view.timers_us[number]
-            self._sweep(view, view.shards[number])
-            view.heads.offer(view.shards[number])
-            self._set_timer(view, view.shards[number])
-
     def _sweep(self, view: QueueView, queue: QueueShard) -> None:
         stream = self.kernel.streams[view.stream]
         self.change(stream, queue, rules.overdue(queue, self.kernel.now_us))
@@ -319,8 +311,16 @@ class Queues:
             "dead": sum(run.messages for q in parts for run in q.dead.values()),
             "messages": stream.totals.messages,
             "bytes": stream.totals.bytes,
+            "pushed": sum(q.pushed for q in parts),
+            "oldest_ms": self._oldest_ms(parts),
             "shards": len(parts),
         }
+
+    def _oldest_ms(self, parts: list[QueueShard]) -> int | None:
+        """How long the oldest of the messages that are next in their shards has been here."""
+        heads = (queue.head() for queue in parts)
+        oldest_us = min((head[1] for head in heads if head is not None), default=None)
+        return None if oldest_us is None else max(0, self.kernel.now_us - oldest_us) // 1000
 
 
 def bounded(body: PopBody) -> PopBody:

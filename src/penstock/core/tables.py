@@ -163,8 +163,7 @@ class Tables:
         limit = max(1, min(call.limit, MAX_SCAN))
         tables = [s.tables[call.stream] for s in self.kernel.shards if call.stream in s.tables]
         parts = [
-            [(key, table) for key in table.scan(call.prefix, call.after, limit)]
-            for table in tables
+            [(key, table) for key in table.scan(call.prefix, call.after, limit)] for table in tables
         ]
         found: list[m.Entry] = []
         room = MAX_SCAN_BYTES

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.effects import Serve
-from penstock.core.kernel import Kernel
+from penstock.core.kernel import Kernel, Timer
 from penstock.core.partition import Partition
 from penstock.core.records import Claimed, Committed, Trimmed
 from penstock.core.shard import Shard, Stream
@@ -34,6 +34,7 @@ class Reader:
     body: FetchBody
     request: int
     over: bool = False
+    timer: Timer | None = None
 
 
 class Topics:
@@ -78,7 +79,7 @@ class Topics:
         reader = Reader(connection, body, request)
         readers.append(reader)
         wait_us = self.kernel.now_us + body.wait_ms * 1000
-        self.kernel.timers.at(wait_us, lambda: self._give_up(reader))
+        reader.timer = self.kernel.timers.at(wait_us, lambda: self._give_up(reader))
         return reader
 
     def _serve(self, connection: int, request: int, body: FetchBody, wait: bool) -> bool:
@@ -111,6 +112,8 @@ class Topics:
         for reader in self.readers.pop((stream, partition), ()):
             if not reader.over:
                 reader.over = True
+                if reader.timer is not None:
+                    self.kernel.timers.cancel(reader.timer)
                 self._answer(reader)
 
     # --- groups ----------------------------------------------------------------------------

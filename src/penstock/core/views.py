@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from penstock.core.changes import Given
+from penstock.core.kernel import Timer
 from penstock.core.leases import Grant
 from penstock.core.queue import QueueShard
 from penstock.core.queue_rules import next_given
@@ -21,6 +22,7 @@ class Waiter:
     request: int
     body: PopBody
     over: bool = False  # answered, cancelled, or its connection is gone
+    timer: Timer | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -98,10 +100,9 @@ class QueueView:
             queue = self.heads.first(self.shards)
             if queue is None:
                 break
-            given = next_given(queue, messages, max_bytes, lease_us)
-            assert given is not None
-            stored = queue.find(given.position)
-            assert stored is not None
+            found = next_given(queue, messages, max_bytes, lease_us)
+            assert found is not None
+            given, stored = found
             if taken and stored.length > max_bytes:  # an answer is one frame, and bounded
                 self.heads.offer(queue)
                 break

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
 from penstock.core.fabric import Fabric
 from penstock.engine.delivery import Found, ReadJob, build, places
-from penstock.engine.maintenance import Maintenance
+from penstock.engine.maintenance import Maintenance, Pace
 from penstock.engine.reader import BatchReader
 from penstock.errors import StorageError
 from penstock.store.cleaner import Cleaner
@@ -42,8 +42,9 @@ class Engine:
     """See the module. Made by `engine.recovery.open_engine`."""
 
     def __init__(
-        self, disk: Disk, files: Files, journal: Journal, fabric: Fabric, cleaner: Cleaner
-    ) -> None:
+        self, disk: Disk, files: Files, journal: Journal, fabric: Fabric, cleaner: Cleaner,
+        pace: Pace,
+    ) -> None:  # fmt: skip
         self.disk = disk
         self.files = files
         self.journal = journal
@@ -51,7 +52,7 @@ class Engine:
         self.reader = BatchReader(disk, files, journal)
         self.outputs: list[Output] = []
         self.jobs: deque[ReadJob] = deque()
-        self.maintenance = Maintenance(self, cleaner)
+        self.maintenance = Maintenance(self, cleaner, pace)
         self.read_damage: deque[str] = deque(maxlen=100)
         self.recovered: dict[str, Any] = {}
         self.identity = b""  # of the data directory; goes into every checkpoint

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,16 +29,21 @@ from penstock.wire.entry import Entry
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
 
-CHECKPOINT_BYTES = 384 << 20  # of journal between two checkpoints
-CHECKPOINT_RECORDS = 200_000
 SHARDS_A_STEP = 8
 THIN_MESSAGES = 1000  # new ones before a keep-latest partition is thinned again
 RETRY_US = 5_000_000
-LIMITS = Limits()
 
 _encode = msgspec.msgpack.Encoder().encode
 Work = Callable[[], object]
 _OVER = object()
+
+
+class Pace(NamedTuple):
+    """When there is enough to do: journal between two checkpoints, and what is worth cleaning."""
+
+    checkpoint_bytes: int = 384 << 20
+    checkpoint_records: int = 200_000
+    limits: Limits = Limits()
 
 
 class Step:
@@ -51,9 +56,10 @@ class Step:
 class Maintenance:
     """Decides what to do next, and does it in steps."""
 
-    def __init__(self, engine: Engine, cleaner: Cleaner) -> None:
+    def __init__(self, engine: Engine, cleaner: Cleaner, pace: Pace) -> None:
         self.engine = engine
         self.cleaner = cleaner
+        self.pace = pace
         self.checkpoints = 0
         self.cleaned_files = 0
         self.position = 0  # replay starts here, by the last checkpoint
@@ -112,7 +118,7 @@ class Maintenance:
     def _choose(self) -> Generator[Work | None, None, None] | None:
         if self._is_due():
             return self._checkpoint()
-        victims = self.engine.files.victims(LIMITS)
+        victims = self.engine.files.victims(self.pace.limits)
         for number in victims:
             file = self.engine.files[number]
             if number in self._covered or number in self._kept:
@@ -138,8 +144,8 @@ class Maintenance:
             file.used for n in self._covered if (file := self.engine.files.get(n)) is not None
         )
         return (
-            journal.appended_bytes - self._appended + reclaimable // 2 >= CHECKPOINT_BYTES
-            or journal.appended_records - self._records >= CHECKPOINT_RECORDS
+            journal.appended_bytes - self._appended + reclaimable // 2 >= self.pace.checkpoint_bytes
+            or journal.appended_records - self._records >= self.pace.checkpoint_records
         )
 
     # --- checkpoint ------------------------------------------------------------------------

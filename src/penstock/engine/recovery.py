@@ -13,6 +13,7 @@ from penstock.core.index import Stored
 from penstock.core.records import Kind
 from penstock.core.shard import CONTROL, Replayed
 from penstock.engine.engine import Engine
+from penstock.engine.maintenance import Pace
 from penstock.errors import DamagedError
 from penstock.store.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from penstock.store.cleaner import Cleaner
@@ -64,6 +65,7 @@ def open_engine(
     node: str = "",
     accept_damage: bool = False,
     segment_bytes: int = SEGMENT_BYTES,
+    pace: Pace = Pace(),  # noqa: B008  # a tuple: nobody can change it
 ) -> Engine:
     """The engine of a data directory, new or old; all of its state is folded when this returns.
 
@@ -89,7 +91,7 @@ def open_engine(
     )
     _count_live(fabric, files)
     cleaner = Cleaner(disk, files, identity.directory, segment_bytes)
-    engine = Engine(disk, files, journal, fabric, cleaner)
+    engine = Engine(disk, files, journal, fabric, cleaner, pace)
     engine.identity = _encode(identity)
     engine.maintenance.position = checkpoint.position
     engine.recovered = report.figures()

@@ -17,7 +17,7 @@ from penstock.wire.buffers import Buffer
 
 MAX_OPEN_FILES = 64
 _MAX_PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
-_LOCK_NAME = "LOCK"
+LOCK_NAME = "LOCK"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
 _READ_NOW = getattr(os, "RWF_NOWAIT", 0)
@@ -69,7 +69,7 @@ class FileDisk:
     def names(self) -> list[str]:
         """The names of all files, in no particular order."""
         with _disk_errors("list", str(self.path)):
-            return [name for name in os.listdir(self._directory) if name != _LOCK_NAME]
+            return [name for name in os.listdir(self._directory) if name != LOCK_NAME]
 
     def size(self, name: str) -> int:
         """The size of a file in bytes, preallocated space included."""
@@ -163,7 +163,7 @@ class FileDisk:
 
     def _take_lock(self) -> int:
         fd = os.open(
-            _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640, dir_fd=self._directory
+            LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640, dir_fd=self._directory
         )
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -77,7 +77,12 @@ class Node:
         self._runtime = Runtime(self.engine, clock)
         self._server = Server(self._runtime, self.config.max_connections)
         self._runtime.pump()
-        self.address = await self._server.start(self.config.host, self.config.port)
+        try:
+            self.address = await self._server.start(self.config.host, self.config.port)
+        except BaseException:  # the address is taken, say: let the directory go
+            await self._runtime.stop(checkpoint=False)
+            self._disk.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

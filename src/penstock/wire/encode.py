@@ -100,4 +100,4 @@ def _body(
     if headers is not None:
         columns |= Columns.HEADERS
         parts += pack_binary([_pack_headers(row) if row else b"" for row in headers])
-    return int(columns), parts
+    return columns, parts

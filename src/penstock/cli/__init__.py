@@ -1,0 +1,1 @@
+"""Commands: each a thin call into the library."""

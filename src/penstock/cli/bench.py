@@ -1,0 +1,94 @@
+"""`penstock bench`: what this machine gives, and what Penstock makes of it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from penstock.cli.benchmarks.goals import judge
+from penstock.cli.benchmarks.measure import Results, run_rounds
+from penstock.cli.benchmarks.plan import Plan
+from penstock.cli.benchmarks.report import as_json, show
+from penstock.cli.benchmarks.settings import DEFAULT_GROUPS, GROUPS, Settings
+from penstock.errors import InvalidError
+
+QUICK_MESSAGES = 200_000
+
+
+def run(settings: Settings, console: Console) -> Results:
+    """Runs everything that was asked for, in a directory that is removed afterwards."""
+    results = Results()
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
+        chosen = list(Plan(settings, directory, stack).measurements())
+        # Refreshed between measurements only: a thread that draws would disturb them.
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+        )
+        task = progress.add_task("bench", total=len(chosen) * settings.repeats)
+        with progress:
+
+            def next_one(name: str) -> None:
+                progress.update(task, advance=1, description=name, refresh=True)
+
+            run_rounds(chosen, settings.repeats, results, next_one)
+    return results
+
+
+def parse_groups(text: str) -> tuple[str, ...]:
+    """Names separated by commas; InvalidError if one is not a group."""
+    groups = tuple(filter(None, (name.strip() for name in text.split(","))))
+    for name in groups:
+        if name not in GROUPS:
+            raise InvalidError(f"{name!r} is not one of {', '.join(GROUPS)}")
+    return groups or DEFAULT_GROUPS
+
+
+def bench(
+    json_output: Annotated[bool, typer.Option("--json", help="Machine readable output.")] = False,
+    quick: Annotated[bool, typer.Option(help="Small sizes, one round.")] = False,
+    only: Annotated[str, typer.Option(help=f"Of {', '.join(GROUPS)}; with commas.")] = "",
+    messages: Annotated[int, typer.Option(min=1000, help="Of a bulk run.")] = Settings.messages,
+    size: Annotated[int, typer.Option(min=8, help="Bytes of a message.")] = Settings.size,
+    batch: Annotated[int, typer.Option(min=1, help="Messages of a batch.")] = Settings.batch,
+    durability: Annotated[str, typer.Option(help="synced or written.")] = Settings.durability,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds.")] = Settings.repeats,
+    seconds: Annotated[float, typer.Option(help="How long `space` runs.")] = Settings.seconds,
+    pin: Annotated[bool, typer.Option(help="Latencies also with all on one CPU.")] = False,
+) -> None:
+    """Measure floors of this machine and Penstock on it, in the same run."""
+    console = Console(stderr=json_output)
+    settings = Settings(
+        groups=parse_groups(only),
+        messages=min(messages, QUICK_MESSAGES) if quick else messages,
+        size=size,
+        batch=batch,
+        durability=durability,
+        repeats=1 if quick else repeats,
+        seconds=seconds,
+        quick=quick,
+        pin=pin,
+    )
+    results = run(settings, console)
+    outcomes = judge(results)
+    if json_output:
+        print(json.dumps(as_json(settings, results, outcomes), indent=2))
+    else:
+        show(console, results, outcomes)
+
+
+if __name__ == "__main__":
+    typer.run(bench)

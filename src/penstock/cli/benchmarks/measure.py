@@ -1,0 +1,71 @@
+"""Running measurements in rounds, so that a slow minute of the machine hits all of them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from penstock.cli.benchmarks.figures import Figures, Series
+from penstock.cli.benchmarks.foreign import ForeignCpu
+
+DISTURBED_CORES = 0.15
+MOST_REPEATS = 2  # of one measurement, because others used the machine
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Something that gives figures each time it is run."""
+
+    name: str
+    run: Callable[[], Figures]
+
+
+@dataclass
+class Results:
+    """All figures of a run, and what was odd about them."""
+
+    series: dict[str, Series] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)  # by measurement
+
+    def add(self, figures: Figures) -> None:
+        """The figures of one more run."""
+        for name, (value, unit) in figures.items():
+            self.series.setdefault(name, Series(unit)).values.append(value)
+
+    def note(self, measurement: str, text: str) -> None:
+        """Something that the reader of a figure should know."""
+        self.notes.setdefault(measurement, []).append(text)
+
+    def notes_of(self, figure: str) -> list[str]:
+        """What was noted about the measurement that a figure comes from."""
+        return self.notes.get(figure.partition("/")[0], [])
+
+
+def run_rounds(
+    measurements: Iterable[Measurement], rounds: int, results: Results, progress: Progress
+) -> None:
+    """Runs all, one after the other, so many times."""
+    chosen = list(measurements)
+    for _ in range(rounds):
+        for measurement in chosen:
+            progress(measurement.name)
+            results.add(_undisturbed(measurement, results))
+
+
+def _undisturbed(measurement: Measurement, results: Results) -> Figures:
+    """The run in which others used the least, of as many as it takes and are allowed."""
+    best: tuple[float, Figures] | None = None
+    for _ in range(1 + MOST_REPEATS):
+        foreign = ForeignCpu()
+        figures = measurement.run()
+        cores = foreign.cores()
+        if best is None or cores < best[0]:
+            best = cores, figures
+        if cores < DISTURBED_CORES:
+            break
+    assert best is not None
+    if best[0] >= DISTURBED_CORES:
+        results.note(measurement.name, f"others used {best[0]:.1f} cores")
+    return best[1]

@@ -1,0 +1,141 @@
+"""Processes that a benchmark or the demo starts: they are ended by their own id, nothing else is."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+_LOG_TAIL_BYTES = 2000
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Child:
+    """`python -m MODULE ARGUMENTS`, which prints a line when it is ready: `line`.
+
+    What it writes to its standard error goes to the file `log`. RuntimeError if it ends before it
+    is ready, or takes longer than `patience` seconds.
+    """
+
+    def __init__(
+        self, module: str, *arguments: str, log: Path, patience: float = START_SECONDS
+    ) -> None:
+        started = time.perf_counter()
+        with log.open("ab") as errors:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        self.pid = self._popen.pid
+        try:
+            self.line = self._first_line(patience)
+        except BaseException:
+            self.kill()
+            raise
+        if not self.line:
+            code = self._popen.wait(STOP_SECONDS)
+            tail = log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+            raise RuntimeError(f"{module} ended with {code} before it was ready:\n{tail}")
+        self.start_seconds = time.perf_counter() - started
+
+    def _first_line(self, patience: float) -> str:
+        assert self._popen.stdout is not None
+        ready, _, _ = select.select([self._popen.stdout], [], [], patience)
+        if not ready:
+            raise RuntimeError(f"a process was not ready within {patience:g} s")
+        return self._popen.stdout.readline().decode().strip()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._popen.poll() is None
+
+    def stop(self) -> None:
+        """Asks it to end, and kills it if it does not."""
+        if self.running:
+            self._popen.terminate()
+            try:
+                self._popen.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._popen.kill()
+        self._ended()
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        if self.running:
+            self._popen.send_signal(signal.SIGKILL)
+        self._ended()
+
+    def _ended(self) -> None:
+        self._popen.wait(STOP_SECONDS)
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class NodeProcess(Child):
+    """A node. `url` is what clients connect to."""
+
+    def __init__(
+        self, data: Path, listen: str = "127.0.0.1:0", patience: float = START_SECONDS
+    ) -> None:
+        log = data.with_name(data.name + ".log")
+        super().__init__(
+            "penstock.node", "--data", str(data), "--listen", listen, log=log, patience=patience
+        )
+        self.url = self.line
+        self.address = self.url.removeprefix("penstock://")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used so far, in steps of a clock tick."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Memory of a process that is not a view on files: what it costs beyond the page cache."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) << 10
+    raise RuntimeError("this system does not tell the anonymous memory of a process")
+
+
+@contextmanager
+def pinned(pids: Collection[int], cpus: Collection[int]) -> Iterator[None]:
+    """Binds all threads of these processes to `cpus`, and undoes it. No CPUs: binds nothing."""
+    before = {thread: os.sched_getaffinity(thread) for thread in _threads(pids)} if cpus else {}
+    for thread in before:
+        os.sched_setaffinity(thread, cpus)
+    try:
+        yield
+    finally:
+        for thread, old in before.items():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, old)
+
+
+def _threads(pids: Collection[int]) -> list[int]:
+    return [int(thread) for pid in pids for thread in os.listdir(f"/proc/{pid}/task")]

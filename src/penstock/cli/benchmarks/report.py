@@ -1,0 +1,109 @@
+"""Showing results: tables for people, JSON for machines."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock.cli.benchmarks.figures import Series
+from penstock.cli.benchmarks.goals import Outcome
+from penstock.cli.benchmarks.measure import Results
+from penstock.cli.benchmarks.settings import Settings
+
+_LIBRARIES = ("penstock", "uvloop", "numpy", "msgspec", "xxhash")
+
+
+def show(console: Console, results: Results, outcomes: list[Outcome]) -> None:
+    """Prints all figures, then the targets."""
+    console.print(_figure_table(results))
+    if outcomes:
+        console.print(_goal_table(results, outcomes))
+
+
+def _figure_table(results: Results) -> Table:
+    table = Table(title="Measured (median of all rounds)")
+    table.add_column("what")
+    for heading in ("median", "spread", "unit"):
+        table.add_column(heading, justify="left" if heading == "unit" else "right")
+    table.add_column("note")
+    for name, series in results.series.items():
+        notes = ", ".join(sorted(set(results.notes_of(name))))
+        table.add_row(name, number(series.median), _spread(series), series.unit, notes)
+    return table
+
+
+def _goal_table(results: Results, outcomes: list[Outcome]) -> Table:
+    table = Table(title="Targets (ratios to floors of the same run)")
+    table.add_column("what")
+    for heading in ("target", "measured", "floor", "ratio"):
+        table.add_column(heading, justify="right")
+    table.add_column("pass")
+    table.add_column("note")
+    for goal, measured, floor, ratio, passed in outcomes:
+        table.add_row(
+            goal.label,
+            goal.target,
+            f"{number(measured)} {results.series[goal.figure].unit}",
+            "" if floor is None else number(floor),
+            f"{ratio:.2f}",
+            "[green]yes[/]" if passed else "[red]no[/]",
+            ", ".join(sorted({*results.notes_of(goal.figure), *results.notes_of(goal.floor or "")})),
+        )
+    return table
+
+
+def number(value: float) -> str:
+    """With as many digits as mean something."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+
+
+def _spread(series: Series) -> str:
+    return f"{series.spread:.0%}" if len(series.values) > 1 else ""
+
+
+def as_json(settings: Settings, results: Results, outcomes: list[Outcome]) -> dict[str, Any]:
+    """Everything, with what is needed to compare it with other runs."""
+    return {
+        "versions": {"python": platform.python_version(), **_versions()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "system": platform.platform(),
+            "processor": platform.machine(),
+        },
+        "settings": asdict(settings),
+        "figures": {
+            name: {"median": series.median, **asdict(series)}
+            for name, series in results.series.items()
+        },
+        "goals": [
+            {
+                "label": outcome.goal.label,
+                "figure": outcome.goal.figure,
+                "floor": outcome.goal.floor,
+                "limit": outcome.goal.limit,
+                "at_least": outcome.goal.at_least,
+                "measured": outcome.measured,
+                "ratio": outcome.ratio,
+                "passed": outcome.passed,
+            }
+            for outcome in outcomes
+        ],
+        "notes": results.notes,
+    }
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for library in _LIBRARIES:
+        try:
+            found[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:  # run from a checkout, or not needed here
+            found[library] = getattr(sys.modules.get(library), "__version__", "unknown")
+    return found

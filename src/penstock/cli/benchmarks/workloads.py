@@ -1,0 +1,107 @@
+"""Bulk workloads on a node: one client in this process, the node in another."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from penstock.cli.benchmarks.figures import NANOSECONDS, RATE, Figure, Figures
+from penstock.cli.benchmarks.processes import NodeProcess, cpu_seconds
+from penstock.cli.benchmarks.settings import Settings
+from penstock.client.blocking import Fabric, Queue
+from penstock.client.blocking_messages import Message
+
+PREFETCH = 32_000  # of the consumer that takes whole deliveries
+_SINGLED_DELIVERIES = 10  # one delivery of so many is acknowledged message by message
+_LATE_MESSAGES = 10  # and one message of so many in it out of order: together 1 %
+_LOOP_SHARE = 4  # the loop over messages is slower: it gets this part of them
+
+
+class Bulk:
+    """Push, pop and the loop of the README, on one node."""
+
+    def __init__(self, settings: Settings, node: NodeProcess, fabric: Fabric) -> None:
+        self._settings = settings
+        self._node = node
+        self._fabric = fabric
+        self._values = settings.values(settings.messages)
+
+    def push(self) -> Figures:
+        """One producer, `push_many`; over when everything is acknowledged."""
+        with self._queue("bench-push") as queue:
+            queue.push_many(self._values[: self._settings.batch])
+            count = len(self._values)
+            return self._timed(
+                "push", count, lambda: queue.push_many(self._values, batch=self._settings.batch)
+            )
+
+    def pop(self) -> Figures:
+        """Deliveries: every value is touched, 1 % of the messages acknowledged out of order."""
+        with self._queue("bench-pop") as queue:
+            queue.push_many(self._values, batch=self._settings.batch)
+            return self._timed("pop", len(self._values), lambda: self._consume_batches(queue))
+
+    def loop(self) -> Figures:
+        """Message by message, as the README shows it."""
+        values = self._values[: max(len(self._values) // _LOOP_SHARE, 1)]
+        with self._queue("bench-loop") as queue:
+            queue.push_many(values, batch=self._settings.batch)
+            return self._timed("loop", len(values), lambda: _consume(queue, len(values)))
+
+    def _consume_batches(self, queue: Queue) -> None:
+        count = len(self._values)
+        late: list[Message] = []
+        touched = 0
+        consumer = queue.consume_batches(10.0, PREFETCH, max_messages=count)
+        for number, delivery in enumerate(consumer):
+            touched += sum(map(len, delivery.values))
+            if number % _SINGLED_DELIVERIES:
+                delivery.ack()
+            else:
+                queue.ack(late)
+                messages = list(delivery)
+                late = messages[::-_LATE_MESSAGES]
+                del messages[::-_LATE_MESSAGES]
+                queue.ack(messages)
+        queue.ack(late)
+        queue.flush()
+        _check(touched, count * self._settings.size, queue.refused)
+
+    @contextmanager
+    def _queue(self, name: str) -> Iterator[Queue]:
+        queue = self._fabric.queue(name, durability=self._settings.durability)
+        try:
+            yield queue
+        finally:
+            queue.delete()
+
+    def _timed(self, name: str, count: int, work: Callable[[], object]) -> Figures:
+        """The rate of some work, and what a message costs either process."""
+        gc.collect()
+        pids = {"node": self._node.pid, "client": os.getpid()}
+        before = {who: cpu_seconds(pid) for who, pid in pids.items()}
+        started = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - started
+        figures = {name: Figure(count / seconds, RATE)}
+        for who, pid in pids.items():
+            used = cpu_seconds(pid) - before[who]
+            figures[f"{name}/{who} cpu"] = Figure(used * 1e9 / count, NANOSECONDS)
+        return figures
+
+
+def _consume(queue: Queue, count: int) -> None:
+    seen = size = 0
+    for message in queue.consume(idle_timeout=10.0, max_messages=count):
+        size += len(message.value)
+        message.ack()
+        seen += 1
+    _check(seen, count, queue.refused)
+
+
+def _check(found: int, expected: int, refused: int) -> None:
+    if found != expected or refused:
+        raise RuntimeError(f"found {found:,} of {expected:,}, and {refused:,} acks were refused")
