@@ -71,9 +71,7 @@ class Connecting:
 class AsyncFabric(FabricState):
     """A connection to a fabric, for the tasks of one event loop. Close it, or use `async with`."""
 
-    def __init__(
-        self, connection: AsyncConnection, namespace: str, producer: Producer
-    ) -> None:
+    def __init__(self, connection: AsyncConnection, namespace: str, producer: Producer) -> None:
         super().__init__(namespace, producer)
         self._connection = connection
         self._run = connection.run

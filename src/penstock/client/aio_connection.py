@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from functools import partial
 from typing import Any, TypeVar
 
 from penstock.client.aio_wire import Wire
-from penstock.client.connection import CONNECT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S
-from penstock.client.protocol import (
-    Pending,
-    Protocol,
-    Request,
-    Resend,
-    Subscription,
-    listen,
-    unlisten,
-)
+from penstock.client.protocol import Protocol
+from penstock.client.reconnect import CONNECT_S, pause_s
+from penstock.client.requests import Pending, Request, Resend, Subscription, listen, unlisten
 from penstock.client.steps import Finish, Start, Step, Steps
 from penstock.client.welcome import check_same, hello_frame, read_welcome
 from penstock.errors import (
@@ -270,8 +262,7 @@ class AsyncConnection:
         try:
             while self._wire is None and self._error is None:
                 if self._strikes:
-                    longest = min(FIRST_PAUSE_S * 2 ** (self._strikes - 1), LONGEST_PAUSE_S)
-                    await asyncio.sleep(longest * random.uniform(0.5, 1.0))
+                    await asyncio.sleep(pause_s(self._strikes))
                 self._strikes += 1
                 try:
                     async with asyncio.timeout(CONNECT_S):

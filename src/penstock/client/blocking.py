@@ -29,9 +29,7 @@ def _nothing() -> None:
     """A fabric over a socket owns nothing but the socket."""
 
 
-def connect(
-    url: str, timeout: float = 30.0, namespace: str = "default", name: str = ""
-) -> Fabric:
+def connect(url: str, timeout: float = 30.0, namespace: str = "default", name: str = "") -> Fabric:
     """Connects to a node: `penstock://host:port` or `host:port`.
 
     `timeout` is the deadline of every call, in seconds; a lost connection is restored within it.

@@ -13,7 +13,7 @@ from penstock.client.consume import ConsumeState
 from penstock.client.messages import TopicMessage
 from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
-from penstock.client.protocol import Subscription
+from penstock.client.requests import Subscription
 from penstock.client.settle import settle
 from penstock.client.subscribe import TopicSubscription
 from penstock.errors import DeadlineError

@@ -6,14 +6,15 @@ others sleep until their answer is there or the role is free. There is no thread
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from penstock.client.protocol import Pending, Protocol, Request, Resend, Subscription
+from penstock.client.protocol import Protocol
+from penstock.client.reconnect import CONNECT_S, pause_s
+from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
 from penstock.client.transport import Transport
 from penstock.client.welcome import check_same, hello_frame, read_welcome
@@ -27,10 +28,6 @@ from penstock.errors import (
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import CREDIT, Verb, frame
 from penstock.wire.messages import Hello, Welcome
-
-CONNECT_S = 5.0  # for one attempt
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 2.0
 
 T = TypeVar("T")
 Dial = Callable[[float], Transport]
@@ -287,8 +284,7 @@ class Connection:
             self._install(transport, welcome)
 
     def _pause(self, deadline: float, lost: UnavailableError | None) -> None:
-        longest = min(FIRST_PAUSE_S * 2 ** (self._strikes - 1), LONGEST_PAUSE_S)
-        seconds = longest * random.uniform(0.5, 1.0)
+        seconds = pause_s(self._strikes)
         if time.monotonic() + seconds >= deadline:
             text = "the node takes no requests" if lost is None else lost.message
             raise DeadlineError(f"no connection: {text}") from lost

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from penstock.client.delivery import Granted, read_grants
 from penstock.client.inputs import lease_ms
 from penstock.client.messages import LeasedMessage
-from penstock.client.protocol import Request, Resend, Subscription
+from penstock.client.requests import Request, Resend, Subscription
 from penstock.client.settle import Settler, ack_items
 from penstock.errors import InvalidError
 from penstock.wire.buffers import Buffer

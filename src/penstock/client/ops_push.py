@@ -18,16 +18,14 @@ from penstock.client.inputs import (
 from penstock.client.messages import Receipt, Receipts
 from penstock.client.push import (
     WINDOW_BATCHES,
-    Headers,
     Pipeline,
     PushRequest,
-    RowSource,
     Terms,
-    check_as_long,
     extra_bytes,
     now_us,
     push_one,
 )
+from penstock.client.rows import Headers, RowSource, check_as_long
 from penstock.client.state import PushTarget, StreamState, TopicState
 from penstock.client.steps import Steps, ask, decoder
 from penstock.errors import InvalidError

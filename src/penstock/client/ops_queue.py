@@ -9,7 +9,7 @@ from typing import Any
 from penstock.client.delivery import Granted, read_grants
 from penstock.client.inputs import id_bytes, lease_ms, milliseconds
 from penstock.client.messages import LeasedMessage
-from penstock.client.protocol import Request, Resend
+from penstock.client.requests import Request, Resend
 from penstock.client.settle import Settler, ack_items, flush_settler, settle
 from penstock.client.state import QueueState
 from penstock.client.steps import Start, Steps, ask, decoder

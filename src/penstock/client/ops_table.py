@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.client.inputs import key_bytes, milliseconds
-from penstock.client.protocol import Request, Resend, Subscription
+from penstock.client.requests import Request, Resend, Subscription
 from penstock.client.state import TableState
 from penstock.client.steps import Steps, ask, body_of, decoder
 from penstock.errors import InvalidError, TooLargeError
@@ -97,9 +97,7 @@ def get(table: TableState, key: bytes | str) -> Steps[bytes | None]:
     return None if found is None else found.value
 
 
-def delete(
-    table: TableState, key: bytes | str, if_version: int | None = None
-) -> Steps[bool]:
+def delete(table: TableState, key: bytes | str, if_version: int | None = None) -> Steps[bool]:
     """Deletes an entry; whether it was there. ConflictError if it has another version."""
     return ask(Remove(table.info.id, _key(key), if_version), _read_bool)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.client.inputs import check_name, milliseconds, moment_us
-from penstock.client.protocol import Request, Resend
+from penstock.client.requests import Request, Resend
 from penstock.client.state import TopicState
 from penstock.client.steps import Steps, ask, decoder
 from penstock.errors import InvalidError, ProtocolError

@@ -7,10 +7,7 @@ with a producer's sequence take it inside `start`, so sequences are taken in the
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from enum import IntEnum
-
+from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.errors import (
     LimitError,
     PenstockError,
@@ -20,7 +17,6 @@ from penstock.errors import (
 )
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import (
-    COUNT,
     FRAME,
     FRAME_BYTES,
     Flag,
@@ -37,131 +33,6 @@ _RESPONSE, _ERROR, _RESEND = int(Flag.RESPONSE), int(Flag.ERROR), int(Flag.RESEN
 _DELIVER, _EVENT = int(Verb.DELIVER), int(Verb.EVENT)
 _RESERVED = 16  # places that only `start(..., reserved=True)` may use
 _REMEMBERED = 1024  # cancelled requests whose late answer is still recognised
-_NOBODY: list[Callable[[], None]] = []  # shared, and never added to: see `listen`
-
-
-class Resend(IntEnum):
-    """What a lost connection means for a request that was sent and not answered."""
-
-    ANEW = 0  # nothing was changed by it: ask again
-    MARKED = 1  # the node recognises the repetition, or it does no harm
-    NEVER = 2  # it must not happen twice: the caller is told that the outcome is unknown
-
-
-class Request:
-    """Something to ask of the node. Subclasses compute their parts when they are sent."""
-
-    __slots__ = ("_parts", "patience_s", "resend", "verb")
-
-    def __init__(
-        self, verb: int, parts: list[Buffer], resend: Resend, patience_s: float = 0.0
-    ) -> None:
-        self.verb = verb
-        self.resend = resend
-        self.patience_s = patience_s  # how long the node itself may wait before it answers
-        self._parts = parts
-
-    def parts(self) -> list[Buffer]:
-        """The body, now that the request is sent. Called again only if `resend` is ANEW."""
-        return self._parts
-
-    def answered(self, answer: bytearray) -> None:
-        """The whole answer frame has come; called before anybody who waits sees it."""
-
-    def refused(self, error: PenstockError) -> None:
-        """The node answered with an error, or the request was given up."""
-
-    def answered_late(self, answer: bytearray) -> None:
-        """An answer crossed the request's cancellation."""
-
-
-class Pending:
-    """A request in flight. `done` turns True once; then `answer` or `error` is set."""
-
-    __slots__ = ("answer", "done", "error", "id", "parts", "request", "sent", "then")
-
-    def __init__(self, request_id: int, request: Request, parts: list[Buffer]) -> None:
-        self.id = request_id
-        self.request = request
-        self.parts = parts
-        self.sent = False  # set by the shell before the first byte leaves
-        self.done = False
-        self.answer: bytearray | None = None
-        self.error: PenstockError | None = None
-        self.then: list[Callable[[], None]] = _NOBODY  # called once, when done
-
-    def settle(self, answer: bytearray | None, error: PenstockError | None) -> None:
-        """Records the outcome and tells the request and whoever waits."""
-        self.parts = []
-        if error is not None:
-            self.request.refused(error)
-            self.error = error
-        elif answer is not None:
-            self.request.answered(answer)
-            self.answer = answer
-        self.done = True
-        for wake in self.then:
-            wake()
-
-    def result(self) -> bytearray:
-        """The answer frame; raises what the node refused it with."""
-        if self.error is not None:
-            raise self.error
-        assert self.answer is not None
-        return self.answer
-
-
-class Subscription:
-    """A standing request: frames arrive under its id until it is cancelled."""
-
-    __slots__ = ("delivered", "error", "given", "id", "inbox", "request", "then")
-
-    def __init__(self, request: Request) -> None:
-        self.id = 0
-        self.request = request
-        self.inbox: deque[bytearray] = deque()
-        self.error: PenstockError | None = None
-        self.then: list[Callable[[], None]] = _NOBODY  # called whenever something arrives
-        # Two counters, each written by one side only: outstanding credit is their difference.
-        self.given = 0
-        self.delivered = 0
-
-    @property
-    def done(self) -> bool:
-        """Whether there is something to take: a frame, or an error."""
-        return bool(self.inbox) or self.error is not None
-
-    def arrived(self, frame_: bytearray) -> None:
-        """A frame under this subscription's id."""
-        if frame_[4] == _DELIVER:
-            if len(frame_) < FRAME_BYTES + COUNT.size:
-                raise ProtocolError("a delivery without its counts")
-            self.delivered += COUNT.unpack_from(frame_, FRAME_BYTES)[1]
-        self.inbox.append(frame_)
-        for wake in self.then:
-            wake()
-
-    def fail(self, error: PenstockError) -> None:
-        """Nothing more will arrive."""
-        self.error = error
-        for wake in self.then:
-            wake()
-
-    def arrived_late(self, frame_: bytearray) -> None:
-        """A frame crossed the cancellation."""
-
-    def renewed(self) -> None:
-        """The connection was lost, and the node is asked anew; called before it is."""
-
-
-def listen(waitable: Pending | Subscription, wake: Callable[[], None]) -> None:
-    """Has `wake` called when something arrives. It must not change who listens."""
-    waitable.then = [*waitable.then, wake]
-
-
-def unlisten(waitable: Pending | Subscription, wake: Callable[[], None]) -> None:
-    """Undoes `listen`."""
-    waitable.then = [each for each in waitable.then if each is not wake]
 
 
 class Protocol:

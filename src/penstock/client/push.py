@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from datetime import datetime
-from itertools import islice
+from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.client.inputs import check_headers, key_column, moment_us
 from penstock.client.messages import Receipt, Receipts
 from penstock.client.producer import Lane
-from penstock.client.protocol import Pending, Request, Resend
+from penstock.client.requests import Pending, Request, Resend
+from penstock.client.rows import Headers, Rows
 from penstock.client.steps import Finish, Start, Steps
 from penstock.errors import InvalidError, LimitError, PenstockError, ProtocolError
 from penstock.wire.buffers import ZEROS, Buffer, pad8
@@ -25,11 +23,7 @@ WINDOW_BATCHES = 32
 _WINDOW_BYTES = 32 << 20
 _SHARD_BATCHES = 16  # under way to one shard: the node recognises no more of them in a resend
 DISPLACED_TRIES = 8
-_BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
-_TAKE = 64  # values taken from an iterator at once: bounds what is held of large ones
 _LABELS = {int(level): level.label for level in Durability}
-
-Headers = Mapping[str, bytes]
 
 
 class Terms(NamedTuple):
@@ -40,15 +34,6 @@ class Terms(NamedTuple):
     ttl_ms: int = 0
     priority: int = 0
     compression: str = "none"
-
-
-class Rows(NamedTuple):
-    """The columns of one batch."""
-
-    values: Sequence[bytes]
-    keys: Sequence[bytes | None] | None = None
-    headers: Sequence[Headers | None] | None = None
-    timestamps_us: Sequence[int] | None = None
 
 
 class Place(NamedTuple):
@@ -131,9 +116,7 @@ class PushRequest(Request):
             raise ProtocolError("the answer to a push is not a receipt")
         base, count, _, level, duplicate = RECEIPT.unpack_from(answer, FRAME_BYTES)
         label = _LABELS.get(level, "unknown")
-        return Receipt(
-            base, count, self.place.shard, label, duplicate != 0, self.place.partition
-        )
+        return Receipt(base, count, self.place.shard, label, duplicate != 0, self.place.partition)
 
 
 def extra_bytes(message_id: bytes | None, hold: bool) -> bytes:
@@ -154,9 +137,7 @@ def push_one(
     extra: bytes = b"",
 ) -> Steps[Receipt]:
     """A batch of one message, and its receipt."""
-    rows = Rows(
-        (value,), None if key is None else (key,), None if headers is None else (headers,)
-    )
+    rows = Rows((value,), None if key is None else (key,), None if headers is None else (headers,))
     time_us = now_us() if timestamp_us is None else timestamp_us
     request = PushRequest(place, rows, terms, time_us, extra)
     try:
@@ -166,9 +147,7 @@ def push_one(
     return request.receipt(answer)
 
 
-def push_again(
-    request: PushRequest, error: InvalidError
-) -> Steps[tuple[bytearray, PushRequest]]:
+def push_again(request: PushRequest, error: InvalidError) -> Steps[tuple[bytearray, PushRequest]]:
     """Sends a push again that was only displaced, else raises the error that it was refused with.
 
     In streams that keep an order it is not sent again: what came after it may be stored by now.
@@ -182,81 +161,6 @@ def push_again(
         except InvalidError as refusal:
             error = refusal
     raise LimitError("too many pushes before this one were refused; it was not stored")
-
-
-class RowSource:
-    """Values and what goes with them, taken lazily and cut into batches by count and by bytes."""
-
-    def __init__(
-        self,
-        values: Iterable[bytes],
-        keys: Iterable[bytes | str | None] | None,
-        headers: Iterable[Headers | None] | None,
-        timestamps: Iterable[datetime | float] | None,
-    ) -> None:
-        if isinstance(values, str | bytes | bytearray | memoryview):
-            raise InvalidError("values must be a list or another iterable of bytes, not one string")
-        for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
-            check_as_long(name, column, values)
-        self._values = iter(values)
-        self._keys = None if keys is None else iter(keys)
-        self._headers = None if headers is None else iter(headers)
-        self._timestamps = None if timestamps is None else iter(timestamps)
-
-    def batches(self, most: int) -> Iterator[Rows]:
-        """Batches of at most `most` messages; none is made if a column ends before the values."""
-        while values := self._take_values(most):
-            count = len(values)
-            keys = headers = times = None
-            if self._keys is not None:
-                keys = key_column(list(islice(self._keys, count)))
-            if self._headers is not None:
-                headers = list(islice(self._headers, count))
-                for row in headers:
-                    check_headers(row)
-            if self._timestamps is not None:
-                times = [moment_us(moment) for moment in islice(self._timestamps, count)]
-            for name, column in (("keys", keys), ("headers", headers), ("timestamps", times)):
-                if column is not None and len(column) < count:
-                    raise InvalidError(f"there are fewer {name} than values")
-            yield Rows(values, keys, headers, times)
-
-    def _take_values(self, most: int) -> list[bytes]:
-        taken: list[bytes] = []
-        size = 0
-        while len(taken) < most and size < _BATCH_BYTES:
-            more = list(islice(self._values, min(_TAKE, most - len(taken))))
-            if not more:
-                break
-            try:
-                size += sum(map(len, more))
-            except TypeError as error:
-                raise InvalidError(f"values must be bytes: {error}") from error
-            taken += more
-        return taken
-
-
-def check_as_long(name: str, column: Iterable[object] | None, values: Iterable[bytes]) -> None:
-    """InvalidError if two lists differ in length; of other iterables it is not known before."""
-    if isinstance(column, Sized) and isinstance(values, Sized) and len(column) != len(values):
-        raise InvalidError(f"there are {len(column):,} {name} for {len(values):,} values")
-
-
-def grouped(rows: Rows, groups: Sequence[int]) -> Iterator[tuple[int, Rows]]:
-    """One batch for each group, its rows in their order."""
-    members: dict[int, list[int]] = {}
-    for row, group in enumerate(groups):
-        members.setdefault(group, []).append(row)
-    if len(members) == 1:
-        yield groups[0], rows
-        return
-    for group, chosen in members.items():
-        yield group, Rows(
-            [rows.values[row] for row in chosen],
-            None if rows.keys is None else [rows.keys[row] for row in chosen],
-            None if rows.headers is None else [rows.headers[row] for row in chosen],
-            None if rows.timestamps_us is None else [rows.timestamps_us[row] for row in chosen],
-        )
 
 
 class Pipeline:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.messages import LeasedMessage, Refusal
-from penstock.client.protocol import Pending, Request, Resend
+from penstock.client.requests import Pending, Request, Resend
 from penstock.client.steps import Finish, Start, Steps
 from penstock.errors import PenstockError, ProtocolError, from_code
 from penstock.wire.frames import (

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from penstock.client.inputs import read_options
 from penstock.client.messages import Refusal
 from penstock.client.producer import Lane, Producer, partition_of, shard_of, unsequenced
-from penstock.client.push import Place, Rows, grouped
+from penstock.client.push import Place
+from penstock.client.rows import Rows, grouped
 from penstock.client.settle import Settler
 from penstock.client.shells import Runs
 from penstock.errors import ForgottenError, InvalidError, ProtocolError

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.client.protocol import Pending, Request, Resend
+from penstock.client.requests import Pending, Request, Resend
 from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME_BYTES, Verb
@@ -63,9 +63,7 @@ def decoder(kind: Any) -> Callable[[Buffer], Any]:
     return read
 
 
-def ask(
-    request: Call, read: Callable[[Buffer], T], resend: Resend = Resend.MARKED
-) -> Steps[T]:
+def ask(request: Call, read: Callable[[Buffer], T], resend: Resend = Resend.MARKED) -> Steps[T]:
     """One cold verb, and its answer decoded."""
     answer: bytearray = yield Request(Verb.CALL, [pack(request)], resend)
     return read(body_of(answer))

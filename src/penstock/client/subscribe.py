@@ -15,7 +15,7 @@ from penstock.client.ops_topic import (
     starting_offsets,
 )
 from penstock.client.ops_topic import Start as StartAt
-from penstock.client.protocol import Pending
+from penstock.client.requests import Pending
 from penstock.client.state import TopicState
 from penstock.client.steps import Finish, FinishAny, Start, Steps
 from penstock.errors import InvalidError

@@ -10,16 +10,9 @@ from penstock.client.inputs import check_headers, check_name, key_bytes, millise
 from penstock.client.messages import LeasedMessage
 from penstock.client.ops_push import terms_of
 from penstock.client.producer import Lane, shard_of
-from penstock.client.protocol import Request, Resend
-from penstock.client.push import (
-    DISPLACED_TRIES,
-    Headers,
-    Place,
-    Rows,
-    RowSource,
-    Terms,
-    now_us,
-)
+from penstock.client.push import DISPLACED_TRIES, Place, Terms, now_us
+from penstock.client.requests import Request, Resend
+from penstock.client.rows import Headers, Rows, RowSource
 from penstock.client.settle import ack_items
 from penstock.client.shells import Runs
 from penstock.client.state import FabricState, QueueState, TableState, TopicState

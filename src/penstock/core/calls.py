@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -67,17 +66,9 @@ class Calls:
         if entry is None:
             self._now(connection, request, value)
             return
-        before = entry.done
-
-        def safe(done: Entry) -> None:
-            if before is not None:
-                before(done)
-            self._now(connection, request, value)
-
-        def failed(error: PenstockError) -> None:
-            self.kernel.fail(connection, Verb.CALL, request, error)
-
-        entry.done, entry.failed = safe, failed
+        self.kernel.answer_when_safe(
+            entry, connection, Verb.CALL, request, lambda: self._now(connection, request, value)
+        )
 
     def _look(self, answer: Callable[[Any], Any]) -> Callable[[int, int, Any], None]:
         def look(connection: int, request: int, call: Any) -> None:
@@ -89,7 +80,7 @@ class Calls:
         def change(connection: int, request: int, call: Any) -> None:
             value = act(call)
             level = self.kernel.stream(call.stream, "queue").level
-            entry = self.kernel.barrier(level, lambda _: None)
+            entry = self.kernel.barrier(level)
             self._when_safe(connection, request, entry, value)
 
         return change
@@ -128,7 +119,7 @@ class Calls:
         topic = self.kernel.stream(call.stream, "topic")
         shards = [self.kernel.shards[number] for number in topic.info.placement]
         unsafe = any(shard.last > shard.safe for shard in shards)
-        entry = self.kernel.barrier(topic.level, lambda _: None) if unsafe else None
+        entry = self.kernel.barrier(topic.level) if unsafe else None
         self._when_safe(connection, request, entry, value)
 
     def _claim(self, connection: int, request: int, call: m.Claim) -> None:
@@ -156,7 +147,7 @@ class Calls:
         if not self.fabric.tables.unsafe(stream, shards):
             return None
         level: Durability = self.kernel.streams[stream].level
-        return self.kernel.barrier(level, lambda _: None)
+        return self.kernel.barrier(level)
 
     def _remove(self, connection: int, request: int, call: m.Remove) -> None:
         entry = self.fabric.tables.remove(call)

@@ -141,7 +141,7 @@ class Kernel:
         shard.noted(note, entry.number, self.now_us)
         return entry
 
-    def barrier(self, level: Durability, done: Done) -> Entry:
+    def barrier(self, level: Durability, done: Done | None = None) -> Entry:
         """No record of any shard: `done` is called when all that was logged before is that safe."""
         entry = Entry(CONTROL, Kind.BARRIER, 0, 0, b"", None, level, done)
         self.effects.append(Append(entry))
@@ -150,6 +150,23 @@ class Kernel:
     def free(self, location: int, size: int) -> None:
         """Stored bytes are not needed any more."""
         self.effects.append(Free(location, size))
+
+    def answer_when_safe(
+        self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None]
+    ) -> None:
+        """Calls `answer` when the entry is safe, or sends an error when the disk refuses it."""
+        before = entry.done
+
+        def safe(done: Entry) -> None:
+            if not done.refused:
+                answer()
+            if before is not None:
+                before(done)
+
+        def failed(error: PenstockError) -> None:
+            self.fail(connection, verb, request, error)
+
+        entry.done, entry.failed = safe, failed
 
     # --- answers ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from penstock.core.queues import Queues
 from penstock.core.records import Forward, Kind, PushMeta, pack_forward, pack_push
 from penstock.core.shard import Shard, Stream
 from penstock.core.topics import Topics
-from penstock.errors import InvalidError, NotFoundError, PenstockError
+from penstock.errors import InvalidError, NotFoundError
 from penstock.wire.batch import Batch, Columns, stamp
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -41,26 +41,15 @@ class Pushes:
             entry = self.accept(shard, stream, body.partition, batch, extra, level)
             base = batch.header.base
         else:
-            entry = self.kernel.barrier(level, _nothing)
+            entry = self.kernel.barrier(level)
         duplicate = entry.kind == Kind.BARRIER
-        self._answer_when_safe(entry, connection, request, base, batch, duplicate)
-
-    def _answer_when_safe(
-        self, entry: Entry, connection: int, request: int, base: int, batch: Batch, duplicate: bool
-    ) -> None:
-        kernel, before = self.kernel, entry.done
-        number = entry.shard if not duplicate else 0
-        receipt = Receipt(max(base, 0), batch.count, number, entry.level, duplicate)
-
-        def safe(done: Entry) -> None:
-            kernel.send(connection, Verb.PUSH, request, RECEIPT.pack(*receipt))
-            if before is not None:
-                before(done)
-
-        def failed(error: PenstockError) -> None:
-            kernel.fail(connection, Verb.PUSH, request, error)
-
-        entry.done, entry.failed = safe, failed
+        number = 0 if duplicate else shard.id
+        receipt = RECEIPT.pack(*Receipt(max(base, 0), batch.count, number, level, duplicate))
+        kernel = self.kernel
+        kernel.answer_when_safe(
+            entry, connection, Verb.PUSH, request,
+            lambda: kernel.send(connection, Verb.PUSH, request, receipt),
+        )  # fmt: skip
 
     def stream(self, number: int) -> Stream:
         """The queue or topic with that id."""
@@ -161,7 +150,3 @@ class Pushes:
             self.topics.arrived(stream.info.id, meta.partition)
         else:
             self.queues.arrived(shard.queues[stream.info.id])
-
-
-def _nothing(_: Entry) -> None:
-    """What a barrier without an answer does."""

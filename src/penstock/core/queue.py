@@ -210,6 +210,8 @@ class QueueShard:
         lane = self.lane(MAX_PRIORITY - (base >> LANE_SHIFT))
         if not lane.fresh and not lane.skips:
             lane.cursor = base + count
+        else:
+            lane.skips.add(base)
         lane.end = base + count
         lane.tail = max(lane.tail, lane.end)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from penstock.core import queue_rules as rules
@@ -130,15 +129,20 @@ class Queues:
         level = min(stream.level, Durability.WRITTEN)
         given = [(queue, grant) for queue, pairs in grants for _, grant in pairs]
 
-        def written(_: Entry) -> None:
+        def written() -> None:
             parts = (_slice(queue, grant, grant.number) for queue, grant in given)
             slices = [part for part in parts if part is not None]
             self._deliver(connection, verb, request, flags, slices)
 
-        for at, (queue, pairs) in enumerate(grants, 1):
+        entry = None
+        for queue, pairs in grants:
             meta = pack_grants(view.stream, [item for item, _ in pairs])
-            done = written if at == len(grants) else None
-            self.kernel.log(self.kernel.shards[queue.shard], Kind.GRANT, meta, level, done)
+            entry = self.kernel.log(self.kernel.shards[queue.shard], Kind.GRANT, meta, level)
+        assert entry is not None
+        if verb == Verb.DELIVER:  # nobody waits for this very answer: it comes when it can
+            entry.done = lambda _: written()
+        else:
+            self.kernel.answer_when_safe(entry, connection, verb, request, written)
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
@@ -232,10 +236,11 @@ class Queues:
                 refused.append(frames.REFUSED.pack(at, error.code))
         body = frames.COUNT.pack(accepted, len(refused)) + b"".join(refused)
 
-        def safe(_: Entry) -> None:
-            self.kernel.send(connection, Verb.SETTLE, request, body)
-
-        self.log_changes(stream, changes, safe)
+        entry = self._log_changes(stream, changes)
+        self.kernel.answer_when_safe(
+            entry, connection, Verb.SETTLE, request,
+            lambda: self.kernel.send(connection, Verb.SETTLE, request, body),
+        )  # fmt: skip
         for number in changes:
             self.arrived(view.shards[number])
 
@@ -253,17 +258,13 @@ class Queues:
         changes.setdefault(item.shard, []).append(change)
         return item.count if change.op == Op.EXTEND else before - queue.leases.messages
 
-    def log_changes(
-        self, stream: Stream, changes: dict[int, list[Change]], done: Callable[[Entry], None]
-    ) -> None:
-        """Logs changes that are folded already; `done` when all are safe, even if none are."""
-        if not changes:
-            self.kernel.barrier(stream.level, done)
-            return
-        for at, (number, items) in enumerate(changes.items(), 1):
+    def _log_changes(self, stream: Stream, changes: dict[int, list[Change]]) -> Entry:
+        """Logs changes that are folded already; the last entry, also if there are none."""
+        entry = None
+        for number, items in changes.items():
             meta = pack_changes(stream.info.id, items)
-            last = done if at == len(changes) else None
-            self.kernel.log(self.kernel.shards[number], Kind.CHANGE, meta, stream.level, last)
+            entry = self.kernel.log(self.kernel.shards[number], Kind.CHANGE, meta, stream.level)
+        return entry or self.kernel.barrier(stream.level)
 
     def change(self, stream: Stream, queue: QueueShard, changes: list[Change]) -> None:
         """Folds and logs changes that nobody waits for."""

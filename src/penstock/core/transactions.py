@@ -28,7 +28,7 @@ from penstock.core.runs import window
 from penstock.core.shard import Shard, Stream
 from penstock.core.tables import Tables
 from penstock.core.topics import Topics, check_group
-from penstock.errors import InvalidError, LeaseLostError, PenstockError
+from penstock.errors import InvalidError, LeaseLostError
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
@@ -61,7 +61,7 @@ class Transactions:
         known = home.producers.check(txn.producer, 0, txn.sequence, True)
         if known is not None:
             receipt = m.TxnReceipt(txn.home, max(known, 0), True)
-            entry = self.kernel.barrier(Durability.SYNCED, lambda _: None)
+            entry = self.kernel.barrier(Durability.SYNCED)
         else:
             self._check(txn)
             level = self._level(txn)
@@ -71,22 +71,10 @@ class Transactions:
             )
             receipt = m.TxnReceipt(txn.home, record.number)
             entry = self.carry_out(txn, home, record.number, level)
-        self._answer_when_safe(entry, connection, request, receipt)
-
-    def _answer_when_safe(
-        self, entry: Entry, connection: int, request: int, receipt: m.TxnReceipt
-    ) -> None:
-        before = entry.done
-
-        def safe(done: Entry) -> None:
-            if before is not None:
-                before(done)
-            self.kernel.answer(connection, Verb.CALL, request, receipt)
-
-        def failed(error: PenstockError) -> None:
-            self.kernel.fail(connection, Verb.CALL, request, error)
-
-        entry.done, entry.failed = safe, failed
+        self.kernel.answer_when_safe(
+            entry, connection, Verb.CALL, request,
+            lambda: self.kernel.answer(connection, Verb.CALL, request, receipt),
+        )  # fmt: skip
 
     def _level(self, txn: m.Transact) -> Durability:
         streams = {part.stream for part in _parts(txn)}
@@ -143,7 +131,7 @@ class Transactions:
             done = self._forward(part, target, forward, level)
             target.forwarded[home.id] = (number, index)
             entry = done or entry
-        return entry or self.kernel.barrier(level, lambda _: None)
+        return entry or self.kernel.barrier(level)
 
     def _shard_of(self, part: _Part) -> Shard | None:
         stream = self.kernel.streams.get(part.stream)

@@ -129,7 +129,7 @@ class Engine:
         for entry in flush.entries:
             if entry.failed is not None and not entry.committed:
                 entry.failed(refusal)
-                entry.failed = None
+                entry.failed, entry.refused = None, True
 
     # --- effects ---------------------------------------------------------------------------
 

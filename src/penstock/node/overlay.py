@@ -35,7 +35,7 @@ class _File:
         end = min(offset + length, self.size)
         if not self.blocks:
             return self._below(offset, max(0, end - offset))
-        parts: list[bytes] = []
+        parts: list[bytes | bytearray] = []
         while offset < end:
             number, at = divmod(offset, BLOCK_BYTES)
             size = min(BLOCK_BYTES - at, end - offset)

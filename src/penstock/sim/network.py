@@ -63,6 +63,7 @@ class Link:
         take: Callable[[bytearray], None],
         lost: Callable[[], None],
     ) -> None:
+        self.number = network.next_number()
         self._network = network
         self._world = network.world
         self._listener = listener
@@ -101,7 +102,7 @@ class Link:
         self.open = False
         self.up.cut(kept)
         self.down.cut(0)
-        self._network.links.discard(self)
+        self._network.links.pop(self.number, None)
         noticed_us = self._world.between(0, CUT_NOTICED_US)
         if tell_client:
             self._world.after(noticed_us, self._lost)
@@ -121,7 +122,13 @@ class Network:
     def __init__(self, world: World) -> None:
         self.world = world
         self.typical_us = TYPICAL_US
-        self.links: set[Link] = set()
+        self.links: dict[int, Link] = {}
+        self._last = 0
+
+    def next_number(self) -> int:
+        """A number for a new connection, never used again."""
+        self._last += 1
+        return self._last
 
     def latency(self) -> int:
         """Of the next frame."""
@@ -135,18 +142,14 @@ class Network:
     ) -> Link:
         """A new connection; `lost` is called later if nobody listens."""
         link = Link(self, listener, take, lost)
-        self.links.add(link)
+        self.links[link.number] = link
         if not listener.accept(link):
             link.break_now()
         return link
 
     def cut_some(self, share: float) -> int:
         """Cuts a part of all connections; how many."""
-        chosen = [link for link in self.ordered() if self.world.chance(share)]
+        chosen = [link for link in self.links.values() if self.world.chance(share)]
         for link in chosen:
             link.cut()
         return len(chosen)
-
-    def ordered(self) -> list[Link]:
-        """All connections in the order in which they were made: a set has none of its own."""
-        return sorted(self.links, key=lambda link: link.number)

@@ -19,7 +19,8 @@ class Entry:
     The journal holds `meta` and `payload` until they are synced; they must not change meanwhile.
     `location` is 0 until the record is framed, and changes if its segment fails before it is
     synced. `done` is for the caller: the journal hands the entry back and does not call it.
-    `failed` tells whoever waits that the disk refuses; the entry stays in line all the same.
+    `failed` tells whoever waits that the disk refuses; the entry stays in line all the same, and is
+    `refused` from then on: nobody waits for it any more.
     """
 
     shard: int
@@ -34,6 +35,7 @@ class Entry:
     location: int = 0
     length: int = 0
     committed: bool = False
+    refused: bool = False
 
     @property
     def payload_location(self) -> int:

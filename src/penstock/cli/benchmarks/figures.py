@@ -14,7 +14,7 @@ SECONDS = "s"
 MIB = "MiB"
 COUNT = ""
 
-_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 class Figure(NamedTuple):
@@ -52,5 +52,5 @@ def latencies(name: str, nanoseconds: Sequence[int]) -> Figures:
     last = len(ordered) - 1
     return {
         f"{name}/{label}": Figure(ordered[min(last, int(len(ordered) * part))] / 1e3, MICROSECONDS)
-        for label, part in _QUANTILES.items()
+        for label, part in QUANTILES.items()
     }

@@ -27,20 +27,23 @@ class Results:
     """All figures of a run, and what was odd about them."""
 
     series: dict[str, Series] = field(default_factory=dict)
-    notes: dict[str, list[str]] = field(default_factory=dict)  # by measurement
+    notes: dict[str, str] = field(default_factory=dict)  # by measurement
+    foreign: dict[str, float] = field(default_factory=dict)  # the most cores that others used
 
     def add(self, figures: Figures) -> None:
         """The figures of one more run."""
         for name, (value, unit) in figures.items():
             self.series.setdefault(name, Series(unit)).values.append(value)
 
-    def note(self, measurement: str, text: str) -> None:
-        """Something that the reader of a figure should know."""
-        self.notes.setdefault(measurement, []).append(text)
+    def disturbed(self, measurement: str, cores: float) -> None:
+        """Others used the machine during a run that counts."""
+        most = max(cores, self.foreign.get(measurement, 0.0))
+        self.foreign[measurement] = most
+        self.notes[measurement] = f"others used {most:.1f} cores"
 
-    def notes_of(self, figure: str) -> list[str]:
-        """What was noted about the measurement that a figure comes from."""
-        return self.notes.get(figure.partition("/")[0], [])
+    def note_of(self, figure: str | None) -> str:
+        """What the reader should know of the measurement that a figure comes from."""
+        return self.notes.get((figure or "").partition("/")[0], "")
 
 
 def run_rounds(
@@ -67,5 +70,5 @@ def _undisturbed(measurement: Measurement, results: Results) -> Figures:
             break
     assert best is not None
     if best[0] >= DISTURBED_CORES:
-        results.note(measurement.name, f"others used {best[0]:.1f} cores")
+        results.disturbed(measurement.name, best[0])
     return best[1]

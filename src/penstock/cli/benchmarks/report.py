@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.benchmarks.figures import Series
+from penstock.cli.benchmarks.figures import MICROSECONDS, QUANTILES, Series
 from penstock.cli.benchmarks.goals import Outcome
 from penstock.cli.benchmarks.measure import Results
 from penstock.cli.benchmarks.settings import Settings
@@ -22,31 +22,42 @@ _LIBRARIES = ("penstock", "uvloop", "numpy", "msgspec", "xxhash")
 
 def show(console: Console, results: Results, outcomes: list[Outcome]) -> None:
     """Prints all figures, then the targets."""
-    console.print(_figure_table(results))
+    grouped: dict[str, dict[str, Series]] = {}
+    for name, series in results.series.items():
+        measurement, _, detail = name.partition("/")
+        grouped.setdefault(measurement, {})[detail] = series
+    timed = {name for name, details in grouped.items() if "p50" in details}
+    if timed != grouped.keys():
+        console.print(_figure_table(results, timed))
+    if timed:
+        console.print(_latency_table(results, {name: grouped[name] for name in sorted(timed)}))
     if outcomes:
         console.print(_goal_table(results, outcomes))
 
 
-def _figure_table(results: Results) -> Table:
-    table = Table(title="Measured (median of all rounds)")
-    table.add_column("what")
-    for heading in ("median", "spread", "unit"):
-        table.add_column(heading, justify="left" if heading == "unit" else "right")
-    table.add_column("note")
+def _figure_table(results: Results, left_out: set[str]) -> Table:
+    table = _table("Measured: medians of all rounds", ["median", "spread"], ["unit", "note"])
     for name, series in results.series.items():
-        notes = ", ".join(sorted(set(results.notes_of(name))))
-        table.add_row(name, number(series.median), _spread(series), series.unit, notes)
+        if name.partition("/")[0] not in left_out:
+            note = results.note_of(name)
+            table.add_row(name, number(series.median), _spread(series), series.unit, note)
+    return table
+
+
+def _latency_table(results: Results, latencies: dict[str, dict[str, Series]]) -> Table:
+    title = f"Latencies in {MICROSECONDS}: medians of all rounds"
+    table = _table(title, [*QUANTILES, "spread of p50"], ["note"])
+    for name, details in latencies.items():
+        cells = [number(details[quantile].median) for quantile in QUANTILES]
+        table.add_row(name, *cells, _spread(details["p50"]), results.note_of(name))
     return table
 
 
 def _goal_table(results: Results, outcomes: list[Outcome]) -> Table:
-    table = Table(title="Targets (ratios to floors of the same run)")
-    table.add_column("what")
-    for heading in ("target", "measured", "floor", "ratio"):
-        table.add_column(heading, justify="right")
-    table.add_column("pass")
-    table.add_column("note")
+    title = "Targets: ratios to floors of the same run"
+    table = _table(title, ["target", "measured", "floor", "ratio"], ["pass", "note"])
     for goal, measured, floor, ratio, passed in outcomes:
+        notes = {results.note_of(goal.figure), results.note_of(goal.floor)} - {""}
         table.add_row(
             goal.label,
             goal.target,
@@ -54,8 +65,18 @@ def _goal_table(results: Results, outcomes: list[Outcome]) -> Table:
             "" if floor is None else number(floor),
             f"{ratio:.2f}",
             "[green]yes[/]" if passed else "[red]no[/]",
-            ", ".join(sorted({*results.notes_of(goal.figure), *results.notes_of(goal.floor or "")})),
+            max(notes, default=""),
         )
+    return table
+
+
+def _table(title: str, numbers: list[str], words: list[str]) -> Table:
+    table = Table(title=title)
+    table.add_column("what")
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    for heading in words:
+        table.add_column(heading)
     return table
 
 

@@ -1,0 +1,103 @@
+"""The rows of a push: what the caller passes, taken lazily, cut into batches, and grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
+
+from penstock.client.inputs import check_headers, key_column, moment_us
+from penstock.errors import InvalidError
+
+_BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
+_TAKE = 64  # values taken from an iterator at once: bounds what is held of large ones
+
+Headers = Mapping[str, bytes]
+
+
+class Rows(NamedTuple):
+    """The columns of one batch."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Headers | None] | None = None
+    timestamps_us: Sequence[int] | None = None
+
+
+class RowSource:
+    """Values and what goes with them, taken lazily and cut into batches by count and by bytes."""
+
+    def __init__(
+        self,
+        values: Iterable[bytes],
+        keys: Iterable[bytes | str | None] | None,
+        headers: Iterable[Headers | None] | None,
+        timestamps: Iterable[datetime | float] | None,
+    ) -> None:
+        if isinstance(values, str | bytes | bytearray | memoryview):
+            raise InvalidError("values must be a list or another iterable of bytes, not one string")
+        for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
+            check_as_long(name, column, values)
+        self._values = iter(values)
+        self._keys = None if keys is None else iter(keys)
+        self._headers = None if headers is None else iter(headers)
+        self._timestamps = None if timestamps is None else iter(timestamps)
+
+    def batches(self, most: int) -> Iterator[Rows]:
+        """Batches of at most `most` messages; none is made if a column ends before the values."""
+        while values := self._take_values(most):
+            count = len(values)
+            keys = headers = times = None
+            if self._keys is not None:
+                keys = key_column(list(islice(self._keys, count)))
+            if self._headers is not None:
+                headers = list(islice(self._headers, count))
+                for row in headers:
+                    check_headers(row)
+            if self._timestamps is not None:
+                times = [moment_us(moment) for moment in islice(self._timestamps, count)]
+            for name, column in (("keys", keys), ("headers", headers), ("timestamps", times)):
+                if column is not None and len(column) < count:
+                    raise InvalidError(f"there are fewer {name} than values")
+            yield Rows(values, keys, headers, times)
+
+    def _take_values(self, most: int) -> list[bytes]:
+        taken: list[bytes] = []
+        size = 0
+        while len(taken) < most and size < _BATCH_BYTES:
+            more = list(islice(self._values, min(_TAKE, most - len(taken))))
+            if not more:
+                break
+            try:
+                size += sum(map(len, more))
+            except TypeError as error:
+                raise InvalidError(f"values must be bytes: {error}") from error
+            taken += more
+        return taken
+
+
+def check_as_long(name: str, column: Iterable[object] | None, values: Iterable[bytes]) -> None:
+    """InvalidError if two lists differ in length; of other iterables it is not known before."""
+    if isinstance(column, Sized) and isinstance(values, Sized) and len(column) != len(values):
+        raise InvalidError(f"there are {len(column):,} {name} for {len(values):,} values")
+
+
+def grouped(rows: Rows, groups: Sequence[int]) -> Iterator[tuple[int, Rows]]:
+    """One batch for each group, its rows in their order."""
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    if len(members) == 1:
+        yield groups[0], rows
+        return
+    for group, chosen in members.items():
+        yield (
+            group,
+            Rows(
+                [rows.values[row] for row in chosen],
+                None if rows.keys is None else [rows.keys[row] for row in chosen],
+                None if rows.headers is None else [rows.headers[row] for row in chosen],
+                None if rows.timestamps_us is None else [rows.timestamps_us[row] for row in chosen],
+            ),
+        )

@@ -1,0 +1,306 @@
+"""A machine with one node on it: the production engine, driven by events of the world.
+
+Everything that would wait for the device takes virtual time: a flush is run some time after it was
+begun, and reported some time after it was run, so that a crash may find it anywhere.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.engine.delivery import ReadJob
+from penstock.engine.engine import Engine
+from penstock.engine.maintenance import Pace, Step
+from penstock.engine.recovery import open_engine
+from penstock.sim.disk import Died, SimDisk
+from penstock.sim.network import Link
+from penstock.sim.world import Action, Event, World
+from penstock.store.disk import DiskError
+from penstock.store.files import Limits
+from penstock.store.flush import Flush
+
+WRITE_US = 60
+SYNC_US = 1500
+READ_US = 150
+RECOVERY_US = 20_000
+RETRY_US = 500_000
+MAX_SPINS = 1000  # timers that are due again at once: more means that the engine never sleeps
+
+
+@dataclass(frozen=True)
+class Size:
+    """Small, so that rolling, checkpoints and cleaning happen often."""
+
+    shards: int = 8
+    segment_bytes: int = 64 << 10
+    pace: Pace = Pace(96 << 10, 400, Limits(keep_journal=2))
+
+
+class Host:
+    """Starts, drives, pauses and kills a node. `broken` is set by what no fault explains."""
+
+    def __init__(self, world: World, name: str, disk: SimDisk, size: Size) -> None:
+        self.world = world
+        self.name = name
+        self.disk = disk
+        self.size = size
+        self.engine: Engine | None = None
+        self.broken: str | None = None
+        self.power_losses: list[int] = []
+        self.crashes = 0
+        self.recoveries = 0
+        self.checkpoints = 0
+        self.cleaned_files = 0
+        self.tells: list[Callable[[str], None]] = []
+        self.dies_with_power = True
+        self._links: dict[int, Link] = {}
+        self._clock_offset_us = 0
+        self._life = 0
+        self._paused = False
+        self._held: list[Action] = []
+        self._timer: Event | None = None
+        self._timer_us = 0
+        self._spins = 0
+
+    @property
+    def now_us(self) -> int:
+        """The node's clock."""
+        return self.world.now_us + self._clock_offset_us
+
+    @property
+    def up(self) -> bool:
+        """Whether the node serves."""
+        return self.engine is not None
+
+    # --- life and death --------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recovers the data directory and serves; a failing disk is tried again."""
+        if self.engine is not None or self.broken is not None:
+            return
+        try:
+            engine = open_engine(
+                self.disk, self.now_us, 1, shards=self.size.shards, node=self.name,
+                segment_bytes=self.size.segment_bytes, pace=self.size.pace,
+            )  # fmt: skip
+        except DiskError as error:
+            self.world.note(f"{self.name} cannot start: {error}")
+            self._restart_after(RETRY_US)
+        except Died as died:
+            self._die(f"while recovering, {died}")
+        except Exception:  # whatever it is, it is the finding
+            self.fail(f"recovery failed:\n{traceback.format_exc()}")
+        else:
+            self.recoveries += 1
+            self.world.note(f"{self.name} is up: {engine.recovered}")
+            self._later(self.world.latency(RECOVERY_US), lambda: self._serve(engine))
+
+    def _serve(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def crash(self, power_loss: bool, down_us: int, why: str = "") -> None:
+        """The process ends here and now; with `power_loss` so does the machine."""
+        self._life += 1
+        self.crashes += 1
+        kind = "power loss" if power_loss else "process dies"
+        self.world.note(f"{self.name}: {kind} {why}")
+        if self.engine is not None:
+            self.checkpoints += self.engine.maintenance.checkpoints
+            self.cleaned_files += self.engine.maintenance.cleaned_files
+        self.engine = None
+        self._paused = False
+        self._held.clear()
+        self._timer = None
+        self.disk.die_in = None
+        for link in self._links.values():
+            link.break_now()
+        self._links.clear()
+        if power_loss:
+            self.power_losses.append(self.world.now_us)
+            self.disk.lose_power()
+        self._restart_after(down_us)
+
+    def _die(self, why: str) -> None:
+        self.crash(self.dies_with_power, self.world.between(10_000, 2_000_000), why)
+
+    def _restart_after(self, delay_us: int) -> None:
+        life = self._life
+        self.world.after(delay_us, lambda: self.start() if life == self._life else None)
+
+    def jump_clock(self, by_us: int) -> None:
+        """From the next start on the clock is wrong; it never jumps while the node runs."""
+        if self.engine is None:
+            self._clock_offset_us += by_us
+
+    def pause(self, for_us: int) -> None:
+        """The process is stopped for a while; what happens meanwhile it finds afterwards."""
+        if self._paused or self.engine is None:
+            return
+        self._paused = True
+        life = self._life
+        self.world.after(for_us, lambda: self._resume() if life == self._life else None)
+
+    def _resume(self) -> None:
+        self._paused = False
+        held, self._held = self._held, []
+        for action in held:
+            self._do(action)
+
+    def fail(self, text: str) -> None:
+        """Something that must never happen, whatever the faults."""
+        if self.broken is None:
+            self.broken = text
+            self.world.note(f"{self.name} is broken: {text}")
+
+    # --- connections -----------------------------------------------------------------------
+
+    def accept(self, link: Link) -> bool:
+        """A client connects."""
+        if self.engine is None:
+            return False
+        self._links[link.number] = link
+        return True
+
+    def arrived(self, link: Link, frame: bytearray) -> None:
+        """A frame of a client."""
+        if link.number in self._links:
+            self._guarded(lambda: self._receive(link.number, frame))
+
+    def _receive(self, connection: int, frame: bytearray) -> None:
+        assert self.engine is not None
+        if connection in self._links:
+            self.engine.receive(connection, frame, self.now_us)
+
+    def lost(self, link: Link) -> None:
+        """A connection is over."""
+        if link.number in self._links:
+            self._guarded(lambda: self._disconnect(link.number))
+
+    def _disconnect(self, connection: int) -> None:
+        assert self.engine is not None
+        if self._links.pop(connection, None) is not None:
+            self.engine.disconnect(connection)
+
+    def _send_outputs(self, engine: Engine) -> None:
+        for output in engine.take_outputs():
+            link = self._links.get(output.connection)
+            if link is None:
+                continue
+            if output.parts:
+                link.answer(bytearray().join(output.parts))
+            else:
+                self.fail("the node closed a connection: it did not understand its own client")
+
+    # --- driving the engine ----------------------------------------------------------------
+
+    def _guarded(self, action: Action) -> None:
+        if self._paused:
+            self._held.append(action)
+        elif self.engine is not None:
+            self._do(action)
+
+    def _later(self, delay_us: int, action: Action) -> None:
+        """Does something in this life of the node, and then what it leads to."""
+        life = self._life
+
+        def act() -> None:
+            if life != self._life:
+                return
+            if self._paused:
+                self._held.append(action)
+            else:
+                self._do(action)
+
+        self.world.after(delay_us, act)
+
+    def _do(self, action: Action) -> None:
+        life = self._life
+        try:
+            action()
+            self.pump()
+        except Died as died:
+            if life == self._life:
+                self._die(str(died))
+        except Exception:  # whatever it is, it is the finding
+            self.fail(f"the engine raised:\n{traceback.format_exc()}")
+
+    def pump(self) -> None:
+        """Starts what there is to do, sends what there is to send."""
+        engine = self.engine
+        if engine is None or self.broken is not None:
+            return
+        step = engine.maintenance.next_step(self.now_us)
+        if step is not None:
+            self._later(self.world.latency(WRITE_US), lambda: self._run_step(step))
+        flush = engine.next_flush(self.now_us)
+        if flush is not None:
+            self._later(self.world.latency(WRITE_US), lambda: self._run_flush(flush))
+        while engine.jobs:
+            self._begin_read(engine.jobs.popleft())
+        self._send_outputs(engine)
+        self._set_timer(engine)
+
+    def _run_flush(self, flush: Flush) -> None:
+        error = _run(flush)
+        wait_us = self.world.latency(SYNC_US if flush.sync else WRITE_US)
+        self._later(wait_us, lambda: self._end_flush(flush, error))
+
+    def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
+        assert self.engine is not None
+        if error is not None:
+            self.world.note(f"{self.name}: flush failed: {error}")
+        self.engine.end_flush(flush, error, self.now_us)
+
+    def _run_step(self, step: Step) -> None:
+        error = _run(step)
+        self._later(self.world.latency(SYNC_US), lambda: self._end_step(error))
+
+    def _end_step(self, error: DiskError | None) -> None:
+        assert self.engine is not None
+        self.engine.maintenance.end_step(error, self.now_us)
+
+    def _begin_read(self, job: ReadJob) -> None:
+        # Reading is at the end of the wait: files may have come and gone since it was asked for.
+        self._later(self.world.latency(READ_US), lambda: self._end_read(job))
+
+    def _end_read(self, job: ReadJob) -> None:
+        assert self.engine is not None
+        job.run()
+        self.engine.end_job(job)
+
+    def _set_timer(self, engine: Engine) -> None:
+        due_us = engine.next_due()
+        if due_us is None:
+            return
+        self._spins = self._spins + 1 if due_us <= self.now_us else 0
+        if self._spins > MAX_SPINS:
+            self.fail(f"the engine never sleeps: due {self.now_us - due_us} us ago, again and again")
+        if self._timer is not None and self._timer_us <= due_us:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_us = due_us
+        life = self._life
+        self._timer = self.world.after(
+            due_us - self.now_us, lambda: self._tick() if life == self._life else None
+        )
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._guarded(self._tick_engine)
+
+    def _tick_engine(self) -> None:
+        assert self.engine is not None
+        self.engine.tick(self.now_us)
+
+
+def _run(work: Flush | Step) -> DiskError | None:
+    try:
+        work.run()
+    except DiskError as error:
+        return error
+    return None
+
+

@@ -1,0 +1,131 @@
+"""Reopening: what was committed is there, what is damaged is named, nothing is invented."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import Fabric
+from penstock.errors import DamagedError
+from penstock.testing import FakeClock, MemoryDisk, memory_fabric
+
+
+def crash(fabric: Fabric, disk: MemoryDisk) -> MemoryDisk:
+    """The disk as a killed process leaves it: everything written, no checkpoint at the end."""
+    image = MemoryDisk()
+    image.files = {name: bytearray(data) for name, data in disk.files.items()}
+    fabric.close()
+    return image
+
+
+def fill(fabric: Fabric) -> None:
+    queue = fabric.queue("q", lease=30)
+    queue.push_many([b"m%d" % number for number in range(100)], batch=10)
+    for message in queue.pop_many(30):
+        message.ack()
+    queue.flush()
+    queue.push(b"later", delay=60)
+    queue.push(b"held", id="h", hold=True)
+    queue.push(b"urgent", priority=9)
+    topic = fabric.topic("t", partitions=2)
+    topic.publish_many([b"e%d" % n for n in range(10)], keys=[b"k%d" % n for n in range(10)])
+    topic.commit("g", {0: 1})
+    table = fabric.table("kv")
+    table.put("a", b"1")
+    table.append("a", b"2")
+    table.put("gone", b"x")
+    table.delete("gone")
+
+
+def look(fabric: Fabric) -> dict[str, object]:
+    queue, topic, table = fabric.queue("q"), fabric.topic("t"), fabric.table("kv")
+    stats = queue.stats()
+    return {
+        "queue": {name: stats[name] for name in ("ready", "delayed", "held", "dead", "messages")},
+        "offsets": topic.offsets(),
+        "rows": [row.value for p in range(2) for b in topic.read(p, 0) for row in b],
+        "committed": topic.committed("g"),
+        "table": list(table.items()),
+    }
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "killed"])
+def test_everything_is_there_after_a_restart(clean: bool) -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk)
+    fill(fabric)
+    before = look(fabric)
+    if clean:
+        fabric.close()
+    else:
+        disk = crash(fabric, disk)
+    with memory_fabric(clock, disk) as again:
+        assert look(again) == before
+        assert again.queue("q").pop(timeout=0).value == b"urgent"
+
+
+def test_leases_outlive_a_restart_and_then_start_anew() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk)
+    queue = fabric.queue("q", lease=30)
+    queue.push(b"m")
+    assert queue.pop().deliveries == 1
+    clock.advance(20)
+    disk = crash(fabric, disk)
+    with memory_fabric(clock, disk) as again:
+        queue = again.queue("q")
+        clock.advance(20)
+        assert queue.pop() is None
+        clock.advance(11)
+        assert queue.pop().deliveries == 2
+
+
+def flip(disk: MemoryDisk, needle: bytes) -> None:
+    """Damages the stored bytes that contain `needle`, wherever they are."""
+    for name, data in disk.files.items():
+        at = data.find(needle)
+        if name.startswith(("j-", "s-")) and at >= 0:
+            data[at] ^= 0xFF
+            return
+    raise AssertionError(f"{needle!r} is not on the disk")
+
+
+def test_a_damaged_batch_is_quarantined_and_everything_else_served() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk)
+    queue, topic = fabric.queue("q"), fabric.topic("t", partitions=1)
+    queue.push(b"bad-queue-message")
+    queue.push(b"good")
+    topic.publish(b"zero")
+    topic.publish(b"bad-topic-message")
+    topic.publish(b"two")
+    disk = crash(fabric, disk)
+    flip(disk, b"bad-queue-message")
+    flip(disk, b"bad-topic-message")
+    with memory_fabric(clock, disk) as again:
+        assert [m.value for m in again.queue("q").pop_many(10)] == [b"good"]
+        assert again.stats()["damaged"] == 2
+        topic = again.topic("t")
+        assert topic.offsets() == [(0, 3)]
+        read = iter(topic.read(0, 0))
+        assert next(read).values == [b"zero"]
+        with pytest.raises(DamagedError, match="offsets 1 to 1"):
+            next(read)
+        assert [row.value for batch in topic.read(0, 2) for row in batch] == [b"two"]
+
+
+def test_a_record_that_cannot_be_read_stops_the_start_unless_it_is_accepted() -> None:
+    from penstock.engine.recovery import open_engine
+
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk)
+    queue = fabric.queue("q")
+    for number in range(20):
+        queue.push(b"message %d" % number)
+    disk = crash(fabric, disk)
+    journal = next(data for name, data in disk.files.items() if name.startswith("j-"))
+    at = journal.find(b"PSR1", 2000)
+    journal[at + 33] ^= 0xFF  # the log number of some record: its header does not hold any more
+    with pytest.raises(DamagedError, match="j-"):
+        open_engine(disk, clock.now_us(), 1)
+    engine = open_engine(disk, clock.now_us(), 1, accept_damage=True)
+    assert engine.recovered["damages"]

@@ -1,0 +1,90 @@
+"""The data directory stays small while messages come and go, and one forgotten message pins nothing."""
+
+from __future__ import annotations
+
+from penstock.embedded import Inline, embed
+from penstock.engine.recovery import open_engine
+from penstock.testing import FakeClock, MemoryDisk
+
+SEGMENT = 256 << 10
+
+
+def small_segments(disk: MemoryDisk, clock: FakeClock) -> Inline:
+    engine = open_engine(disk, clock.now_us(), 1, shards=4, segment_bytes=SEGMENT)
+    return Inline(engine, disk, clock)
+
+
+def settle(inline: Inline) -> None:
+    """Cleans until there is nothing left to clean."""
+    with inline.changed:
+        maintenance = inline.engine.maintenance
+        for _ in range(3):
+            maintenance.want_checkpoint()
+            while (step := maintenance.next_step(inline.clock.now_us())) is not None or (
+                inline.engine.journal.pending_bytes
+            ):
+                if step is not None:
+                    step.run()
+                    maintenance.end_step(None, inline.clock.now_us())
+                inline.run()
+
+
+def used(disk: MemoryDisk) -> int:
+    return sum(len(data) for name, data in disk.files.items() if name[0] in "js")
+
+
+def test_acknowledged_messages_cost_no_space() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    inline = small_segments(disk, clock)
+    with embed(inline, 5.0, "default") as fabric:
+        queue = fabric.queue("q")
+        for _ in range(20):
+            queue.push_many([b"x" * 1000] * 500, batch=50)
+            for delivery in queue.consume_batches(idle_timeout=0.01):
+                delivery.ack()
+            queue.flush()
+        settle(inline)
+        assert queue.stats()["messages"] == 0
+        assert used(disk) <= 8 * SEGMENT, f"{used(disk):,} bytes for an empty queue"
+
+
+def test_forgotten_messages_do_not_pin_what_came_with_them() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    inline = small_segments(disk, clock)
+    with embed(inline, 5.0, "default") as fabric:
+        queue = fabric.queue("q", lease=3600)
+        queue.push_many([b"%04d" % n + b"x" * 1000 for n in range(5000)], batch=100)
+        kept = []
+        for message in queue.pop_many(5000):
+            if int(message.value[:4]) % 100:
+                message.ack()
+            else:
+                kept.append(message.value)
+        while more := queue.pop_many(5000):
+            for message in more:
+                if int(message.value[:4]) % 100:
+                    message.ack()
+                else:
+                    kept.append(message.value)
+        queue.flush()
+        assert len(kept) == 50
+        settle(inline)
+        assert used(disk) <= 12 * SEGMENT, f"{used(disk):,} bytes for 50 messages"
+        clock.advance(3601)
+        assert sorted(m.value for m in queue.pop_many(100)) == sorted(kept)
+
+
+def test_moved_messages_survive_a_restart() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    inline = small_segments(disk, clock)
+    values = [b"%05d" % n + b"y" * 500 for n in range(3000)]
+    with embed(inline, 5.0, "default") as fabric:
+        topic = fabric.topic("t", partitions=2)
+        topic.publish_many(values, keys=[value[:5] for value in values], batch=100)
+        settle(inline)
+        assert fabric.stats()["cleaned_files"] > 0 or len(disk.files) < 12
+    inline = small_segments(disk, clock)
+    with embed(inline, 5.0, "default") as fabric:
+        topic = fabric.topic("t")
+        found = [row.value for p in range(2) for batch in topic.read(p, 0) for row in batch]
+        assert sorted(found) == values
