@@ -1,0 +1,183 @@
+"""Actors that push and publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.client import ops_push
+from penstock.client.messages import Receipt
+from penstock.client.state import NamedProducerState, StreamState
+from penstock.errors import PenstockError, UnavailableError
+from penstock.sim.actors import RETRY_US, Actor
+from penstock.sim.client import Script, Sleep
+from penstock.sim.history import Push, message, name_of
+
+KEYS = 5
+MAX_BATCH = 12
+NAMED_BATCH = 6
+
+
+def _stored(push: Push, receipt: Receipt, row: int, now_us: int) -> None:
+    place = receipt.partition if receipt.shard < 0 else receipt.shard
+    push.stored, push.done_us = True, now_us
+    push.level = receipt.durability
+    if not receipt.duplicate:  # of a duplicate the node may have forgotten the place
+        push.place = (place, receipt.base + row)
+
+
+class QueueProducer(Actor):
+    """Pushes single messages and batches; every call waits for the one before."""
+
+    def run(self) -> Script[None]:
+        """Until the work is over."""
+        queue = yield from self.open_queue()
+        line, index = f"{self.stream.name}:{self.client.name}", 0
+        while self.busy:
+            yield from self.rest(60_000)
+            count = self.world.between(2, MAX_BATCH) if self.world.chance(0.4) else 1
+            pushes = [self._push(line, index + row) for row in range(count)]
+            index += count
+            try:
+                if count == 1:
+                    yield from self._single(queue, pushes[0])
+                else:
+                    yield from self._batch(queue, pushes)
+            except PenstockError as error:
+                refused(pushes, error)
+
+    def _push(self, line: str, index: int) -> Push:
+        size = self.world.between(30, 200) if self.world.chance(0.8) else self.world.between(1, 4000)
+        value = message(f"{line}:{index}", size)
+        key = None
+        if self.stream.ordered == "key":
+            key = b"k%d" % self.world.between(0, KEYS - 1)
+        push = Push(self.stream.name, name_of(value), key, line, index, self.world.now_us)
+        self._values[push.value] = value
+        return self.history.push(push)
+
+    @property
+    def _values(self) -> dict[bytes, bytes]:
+        values: dict[bytes, bytes] = self.__dict__.setdefault("values", {})
+        return values
+
+    def _terms(self) -> dict[str, float]:
+        if self.stream.ordered != "no":
+            return {}
+        terms: dict[str, float] = {}
+        if self.world.chance(0.2):
+            terms["priority"] = self.world.between(1, 3)
+        if self.world.chance(0.2):
+            terms["delay"] = self.world.between(1, 3000) / 1000
+        return terms
+
+    def _single(self, queue: StreamState, push: Push) -> Script[None]:
+        value, terms = self._values.pop(push.value), self._terms()
+        steps = ops_push.push(queue, value, key=push.key, **terms)  # type: ignore[arg-type]
+        receipt = yield from steps
+        _stored(push, receipt, 0, self.world.now_us)
+
+    def _batch(self, queue: StreamState, pushes: Sequence[Push]) -> Script[None]:
+        values = [self._values.pop(push.value) for push in pushes]
+        keys = [push.key for push in pushes] if self.stream.ordered == "key" else None
+        steps = ops_push.push_many(
+            queue, values, keys=keys, batch=self.world.between(1, MAX_BATCH),  # type: ignore[arg-type]
+            **self._terms(),
+        )  # fmt: skip
+        receipts = yield from steps
+        if keys is not None:  # sorted by shard: receipts do not follow the order of values
+            for push in pushes:
+                push.stored, push.done_us = True, self.world.now_us
+                push.level = receipts.durability or "unknown"
+            return
+        at = 0
+        for receipt in receipts:
+            for row in range(receipt.count):
+                _stored(pushes[at], receipt, row, self.world.now_us)
+                at += 1
+
+
+class Publisher(Actor):
+    """Publishes to all partitions of a topic."""
+
+    def run(self) -> Script[None]:
+        """Until the work is over."""
+        topic = yield from self.open_topic()
+        index = 0
+        while self.busy:
+            yield from self.rest(60_000)
+            count = self.world.between(1, 6)
+            partition = self.world.between(0, topic.partitions - 1)
+            line = f"{self.stream.name}:{self.client.name}:{partition}"
+            pushes = [self._push(line, index + row) for row in range(count)]
+            values = [message(push.value.decode(), self.world.between(20, 300)) for push in pushes]
+            index += count
+            try:
+                receipts = yield from ops_push.publish_many(topic, values, partition=partition)
+            except PenstockError as error:
+                refused(pushes, error)
+                continue
+            (receipt,) = receipts
+            for row, push in enumerate(pushes):
+                _stored(push, receipt._replace(shard=-1), row, self.world.now_us)
+
+    def _push(self, line: str, index: int) -> Push:
+        value = f"{line}:{index}".encode()
+        push = Push(self.stream.name, value, None, line, index, self.world.now_us)
+        return self.history.push(push)
+
+
+class NamedProducer(Actor):
+    """A producer that survives its process: after trouble it goes on where the node says."""
+
+    name = "named"
+
+    def run(self) -> Script[None]:
+        """Until the work is over."""
+        stream = yield from (
+            self.open_topic() if self.stream.kind == "topic" else self.open_queue()
+        )
+        while self.busy:
+            try:
+                info = yield from ops_push.open_producer(stream, self.name)
+            except PenstockError:
+                yield Sleep(RETRY_US)
+                continue
+            producer = NamedProducerState(stream, self.name, 0, info)
+            self._known(info.stored)
+            yield from self._push_on(producer, info.stored)
+
+    def _known(self, stored: int) -> None:
+        """The node counts these as stored, and that is a promise."""
+        for index in range(stored):
+            push = self._push(index)
+            if push.stored is not True:
+                push.stored, push.done_us = True, self.world.now_us
+
+    def _push_on(self, producer: NamedProducerState, index: int) -> Script[None]:
+        while self.busy:
+            yield from self.rest(80_000)
+            count = self.world.between(1, NAMED_BATCH)
+            pushes = [self._push(index + row) for row in range(count)]
+            values = [message(push.value.decode(), 60) for push in pushes]
+            try:
+                receipts = yield from ops_push.push_many(producer, values)
+            except PenstockError:
+                return
+            (receipt,) = receipts
+            index += count
+            for push in pushes:
+                push.stored, push.done_us = True, self.world.now_us
+                push.level = receipt.durability
+
+    def _push(self, index: int) -> Push:
+        line = f"{self.stream.name}:{self.name}"
+        value = f"{line}:{index}".encode()
+        push = Push(self.stream.name, value, None, line, index, self.world.now_us)
+        return self.history.push(push)
+
+
+def refused(pushes: Sequence[Push], error: PenstockError) -> None:
+    """A call failed: in doubt each of its messages may be stored."""
+    for push in pushes:
+        if push.stored is None and len(pushes) == 1 and not isinstance(error, UnavailableError):
+            push.stored = False

@@ -1,0 +1,120 @@
+"""Actors that work on a table, and those that do everything in transactions."""
+
+from __future__ import annotations
+
+from penstock.client import ops_table, transaction
+from penstock.client.messages import LeasedMessage
+from penstock.client.state import QueueState, TableState
+from penstock.client.transaction import TransactionState
+from penstock.errors import ConflictError, PenstockError, UnavailableError
+from penstock.sim.actors import RETRY_US, Stream
+from penstock.sim.actors import Actor as _Actor
+from penstock.sim.client import Script, Sleep
+from penstock.sim.consumers import Consumer
+from penstock.sim.history import (
+    Delivery,
+    Push,
+    Settlement,
+    TableOp,
+    Transaction,
+    message,
+)
+
+KEYS = 4
+
+
+class TableClient(_Actor):
+    """Reads and writes a few entries that others write too."""
+
+    def run(self) -> Script[None]:
+        """Until the work is over."""
+        table = yield from self.open_table()
+        serial = 0
+        seen: dict[bytes, int] = {}
+        while self.busy:
+            yield from self.rest(120_000)
+            serial += 1
+            key = b"key-%d" % self.world.between(0, KEYS - 1)
+            kind = self.world.random.choice(["get", "get", "put", "cas", "delete", "append"])
+            value = f"{self.client.name}/{serial};".encode()
+            op = TableOp(key, kind, self.client.name, self.world.now_us, value)
+            if kind == "cas":
+                op.if_version = seen.get(key, 0)
+            self.history.table.append(op)
+            losses = self.client.losses
+            try:
+                outcome = yield from self._perform(table, op)
+                if kind == "get":
+                    seen[key] = 0 if outcome is None else outcome[1]
+                op.outcome, op.done_us = outcome, self.world.now_us
+            except ConflictError:
+                op.outcome, op.done_us = "conflict", self.world.now_us
+            except UnavailableError:
+                yield Sleep(RETRY_US)
+            op.maybe_twice = self.client.losses != losses or not op.done_us
+
+    def _perform(self, table: TableState, op: TableOp) -> Script[object]:
+        if op.kind == "get":
+            found = yield from ops_table.entry(table, op.key)
+            return None if found is None else (found.value, found.version)
+        if op.kind == "delete":
+            return (yield from ops_table.delete(table, op.key))
+        if op.kind == "append":
+            return (yield from ops_table.append(table, op.key, op.value))
+        return (yield from ops_table.put(table, op.key, op.value, if_version=op.if_version))
+
+
+class Transactor(Consumer):
+    """Pops, and acks, pushes and writes in one transaction."""
+
+    target: Stream
+    ledger: Stream
+
+    def run(self) -> Script[None]:
+        """Until the work is over."""
+        queue = yield from self.open_queue()
+        others = Consumer(self.stage, self.client, self.target), _Actor(
+            self.stage, self.client, self.ledger
+        )
+        target = yield from others[0].open_queue()
+        ledger = yield from others[1].open_table()
+        serial = 0
+        while self.busy:
+            try:
+                taken = yield from self.pop(queue, 1, 1.0)
+            except PenstockError:
+                yield Sleep(RETRY_US)
+                continue
+            for each, delivery in taken:
+                serial += 1
+                if self.world.chance(0.1):
+                    yield Sleep(self.world.between(0, self.stream.lease_us * 3 // 2))
+                name = f"txn:{self.client.name}:{serial}"
+                yield from self._transact(name, each, delivery, target, ledger)
+
+    def _transact(
+        self, name: str, each: LeasedMessage, delivery: Delivery, target: QueueState,
+        ledger: TableState,
+    ) -> Script[None]:  # fmt: skip
+        now_us = self.world.now_us
+        push = self.history.push(
+            Push(self.target.name, name.encode(), None, name, 0, now_us, transaction=name)
+        )
+        noted = Transaction(name, push.value, name.encode(), delivery, now_us)
+        settlement = Settlement("ack", now_us, transaction=name)
+        delivery.settlements.append(settlement)
+        self.history.transactions.append(noted)
+        assert self.client.fabric is not None
+        state = TransactionState(self.client.fabric)
+        state.ack(each)
+        state.push(target, message(name, 40))
+        state.put(ledger, noted.written, delivery.value)
+        try:
+            yield from transaction.commit(state)
+        except UnavailableError:
+            return
+        except PenstockError:
+            noted.committed = push.stored = settlement.accepted = False
+        else:
+            noted.committed = push.stored = settlement.accepted = True
+        push.done_us = settlement.done_us = self.world.now_us

@@ -1,0 +1,116 @@
+"""Sequences and the walk over the shards."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.producer import Lane, Producer, Walk, partition_of, shard_of, unsequenced
+from penstock.errors import ForgottenError, InvalidError, LimitError, StorageError
+
+SEEDS = st.integers(0, 2**32)
+
+
+@given(st.integers(1, 300), st.integers(1, 5), SEEDS)
+def test_batches_are_spread_evenly(places, rounds, seed):
+    walk = Walk(places, random.Random(seed))
+    counts = Counter(walk.batch() for _ in range(places * rounds))
+    assert counts == dict.fromkeys(range(places), rounds)
+
+
+@given(st.integers(2, 64), SEEDS)
+def test_single_messages_stay_for_eight(places, seed):
+    walk = Walk(places, random.Random(seed))
+    taken = [walk.single() for _ in range(8 * places)]
+    assert Counter(taken) == dict.fromkeys(range(places), 8)
+    assert all(len(set(taken[at : at + 8])) == 1 for at in range(0, len(taken), 8))
+
+
+def test_a_batch_ends_the_stay_of_single_messages():
+    walk = Walk(16, random.Random(1))
+    first = walk.single()
+    second = walk.batch()
+    assert len({first, second, walk.single()}) == 3
+
+
+def test_many_producers_load_all_shards_alike():
+    chance = random.Random(7)
+    first = Counter(Walk(16, chance).batch() for _ in range(3200))
+    assert set(first) == set(range(16))
+    assert max(first.values()) < 2 * min(first.values())
+
+
+def test_hashes_are_those_of_the_contract():
+    digest = xxhash.xxh3_64_intdigest(b"key")
+    assert shard_of(b"key", 256) == digest % 256
+    assert partition_of(b"key", 12) == (digest >> 32) * 12 >> 32
+
+
+@given(st.binary(), st.integers(1, 4096))
+def test_a_partition_is_one_of_those_there_are(key, partitions):
+    assert 0 <= partition_of(key, partitions) < partitions
+
+
+def take(lane: Lane, count: int) -> int:
+    first = lane.next
+    lane.next += count
+    return first
+
+
+def test_numbers_of_a_refused_push_are_used_again():
+    lane = Lane(5)
+    take(lane, 10)
+    refused = take(lane, 3)
+    assert not lane.refused(refused, 3, LimitError("full"))
+    assert lane.mend()
+    assert lane.next == 10
+
+
+def test_a_push_behind_a_refused_one_is_displaced():
+    lane = Lane(5)
+    first, second = take(lane, 10), take(lane, 5)
+    assert not lane.refused(first, 10, LimitError("full"))
+    assert lane.refused(second, 5, InvalidError("leaves a gap"))
+    assert lane.mend()
+    assert lane.next == 0
+
+
+def test_a_hole_below_numbers_in_use_ends_the_lane():
+    lane = Lane(5)
+    first = take(lane, 10)
+    take(lane, 5)
+    lane.refused(first, 10, LimitError("full"))
+    assert not lane.mend()
+
+
+def test_numbers_of_unknown_outcome_are_not_used_again():
+    for error in (StorageError("disk"), ForgottenError("who?")):
+        lane = Lane(5)
+        lane.refused(take(lane, 1), 1, error)
+        assert not lane.mend()
+
+
+def test_a_producer_leaves_a_lane_with_a_hole():
+    producer = Producer(5, 16, 1)
+    lane = producer.lane(3)
+    assert producer.lane(3) is lane
+    assert lane.producer == 5
+    lane.refused(take(lane, 1), 1, StorageError("disk"))
+    fresh = producer.lane(3)
+    assert (fresh.next, fresh.producer != 5, fresh.producer != 0) == (0, True, True)
+    assert producer.lane(4).producer == 5
+
+
+def test_a_stream_of_its_own_has_another_identity():
+    producer = Producer(5, 16, 1)
+    assert producer.own().lane(0).producer not in (0, 5)
+
+
+def test_pushes_with_an_id_have_no_sequence():
+    lane = unsequenced(3)
+    assert (lane.producer, lane.next) == (0, 0)
+    assert unsequenced(3) is not lane

@@ -1,0 +1,288 @@
+"""The protocol core: matching, sending again, and answers that make no sense."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.client.consume import QueueSubscription
+from penstock.client.protocol import Protocol
+from penstock.client.requests import Pending, Request, Resend, Subscription, listen, unlisten
+from penstock.client.settle import Settler
+from penstock.errors import (
+    ConflictError,
+    LimitError,
+    PenstockError,
+    ProtocolError,
+    TooLargeError,
+    UnavailableError,
+)
+from penstock.wire.buffers import Buffer
+from penstock.wire.frames import (
+    COUNT,
+    FRAME,
+    POP,
+    Flag,
+    PopBody,
+    Verb,
+    error_frame,
+    frame,
+)
+from penstock.wire.messages import Welcome
+
+OK = int(Flag.RESPONSE)
+
+
+class Recorder(Request):
+    """Notes what the protocol tells it, and counts how often its parts were asked for."""
+
+    __slots__ = ("built", "heard")
+
+    def __init__(self, verb: int = Verb.CALL, resend: Resend = Resend.MARKED) -> None:
+        super().__init__(verb, [b"body"], resend)
+        self.heard: list[object] = []
+        self.built = 0
+
+    def parts(self) -> list[Buffer]:
+        self.built += 1
+        return super().parts()
+
+    def answered(self, answer: bytearray) -> None:
+        self.heard.append("answered")
+
+    def refused(self, error: PenstockError) -> None:
+        self.heard.append(error)
+
+    def answered_late(self, answer: bytearray) -> None:
+        self.heard.append("late")
+
+
+def answer(pending: Pending, body: bytes = b"") -> bytearray:
+    return bytearray(frame(pending.request.verb, pending.id, OK, body))
+
+
+def refusal(pending: Pending, error: PenstockError) -> bytearray:
+    return bytearray(error_frame(pending.request.verb, pending.id, error))
+
+
+def flags_of(pending: Pending) -> int:
+    return FRAME.unpack_from(pending.parts[0])[2]
+
+
+def sent(protocol: Protocol, request: Request) -> Pending:
+    pending = protocol.start(request)
+    pending.sent = True
+    return pending
+
+
+def test_answers_find_their_requests_in_any_order():
+    protocol = Protocol()
+    first, second = sent(protocol, Recorder()), sent(protocol, Recorder())
+    protocol.receive([answer(second, b"two"), answer(first, b"one")])
+    assert (first.result()[16:], second.result()[16:]) == (b"one", b"two")
+    assert not protocol.in_flight
+    assert first.request.heard == ["answered"]
+
+
+def test_a_frame_has_the_length_and_the_id_of_its_request():
+    pending = Protocol().start(Recorder(Verb.PUSH))
+    whole = b"".join(pending.parts)
+    assert FRAME.unpack_from(whole) == (len(whole), Verb.PUSH, 0, 0, pending.id)
+
+
+def test_a_refusal_is_raised_and_told_to_the_request():
+    protocol = Protocol()
+    pending = sent(protocol, Recorder())
+    protocol.receive([refusal(pending, ConflictError("no"))])
+    with pytest.raises(ConflictError, match="no"):
+        pending.result()
+    assert isinstance(pending.request.heard[0], ConflictError)
+
+
+def test_who_listens_is_woken_when_the_answer_is_there():
+    protocol = Protocol()
+    pending = sent(protocol, Recorder())
+    woken: list[str] = []
+
+    def one() -> None:
+        woken.append("one")
+
+    def two() -> None:
+        woken.append("two")
+
+    listen(pending, one)
+    listen(pending, two)
+    unlisten(pending, one)
+    protocol.receive([answer(pending)])
+    assert woken == ["two"]
+
+
+def test_after_a_reconnect_everything_is_sent_again_in_order():
+    protocol = Protocol()
+    push = sent(protocol, Recorder(Verb.PUSH))
+    pop = sent(protocol, Recorder(Verb.POP, Resend.ANEW))
+    call = sent(protocol, Recorder(Verb.CALL))
+    unsent = protocol.start(Recorder(Verb.PUSH))
+    again = protocol.resend()
+    assert again == [push, pop, call, unsent]
+    assert [flags_of(each) for each in again] == [Flag.RESEND, 0, Flag.RESEND, 0]
+    assert [each.request.built for each in again] == [1, 2, 1, 1]
+    assert all(b"".join(each.parts[1:]) == b"body" for each in again)
+
+
+def test_what_must_not_happen_twice_is_refused_instead():
+    protocol = Protocol()
+    lost = sent(protocol, Recorder(resend=Resend.NEVER))
+    unsent = protocol.start(Recorder(resend=Resend.NEVER))
+    assert protocol.resend() == [unsent]
+    with pytest.raises(UnavailableError, match="may or may not"):
+        lost.result()
+
+
+def test_a_node_that_is_going_leaves_the_request_in_flight():
+    protocol = Protocol()
+    going, other = sent(protocol, Recorder()), sent(protocol, Recorder())
+    with pytest.raises(UnavailableError):
+        protocol.receive([refusal(going, UnavailableError("stopping")), answer(other)])
+    assert other.done
+    assert not going.done
+    assert protocol.resend() == [going]
+
+
+def test_a_cancelled_request_hears_of_a_late_answer_only():
+    protocol = Protocol()
+    pending = sent(protocol, Recorder(Verb.POP, Resend.ANEW))
+    protocol.forget(pending)
+    assert protocol.cancel_frame(pending.id) == frame(Verb.CANCEL, pending.id)
+    protocol.receive([answer(pending)])
+    assert pending.request.heard == ["late"]
+    assert not pending.done
+    assert protocol.resend() == []
+
+
+def test_the_bound_on_requests_in_flight_is_the_lower_of_both():
+    protocol = Protocol()
+    protocol.welcome(Welcome(1, "n", 1, 16, 1 << 20, 100))
+    while not protocol.full:
+        protocol.start(Recorder())
+    assert len(protocol.in_flight) == 84
+    assert protocol.room == 0
+    with pytest.raises(LimitError):
+        protocol.start(Recorder())
+    for _ in range(16):
+        protocol.start(Recorder(), reserved=True)
+    with pytest.raises(LimitError):
+        protocol.start(Recorder(), reserved=True)
+
+
+def test_a_request_over_the_nodes_frame_is_refused_before_it_is_sent():
+    protocol = Protocol()
+    protocol.welcome(Welcome(1, "n", 1, 16, 64, 100))
+    large = Request(Verb.CALL, [bytes(100)], Resend.MARKED)
+    with pytest.raises(TooLargeError):
+        protocol.start(large)
+    assert not protocol.in_flight
+
+
+def test_a_failing_request_leaves_nothing_behind():
+    class Failing(Recorder):
+        __slots__ = ()
+
+        def parts(self) -> list[Buffer]:
+            raise TooLargeError("no")
+
+    protocol = Protocol()
+    with pytest.raises(TooLargeError):
+        protocol.start(Failing())
+    assert not protocol.in_flight
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        frame(Verb.CALL, 99, OK),
+        frame(Verb.POP, 1, OK),
+        frame(Verb.PUSH, 1),
+        frame(Verb.DELIVER, 1, 0, COUNT.pack(0, 0)),
+        frame(Verb.EVENT, 7, 0, b"x"),
+        FRAME.pack(99, Verb.CALL, OK, 0, 1),
+        FRAME.pack(3, Verb.CALL, OK, 0, 1),
+    ],
+)
+def test_frames_that_make_no_sense_end_the_connection(hostile):
+    protocol = Protocol()
+    pending = sent(protocol, Recorder())
+    with pytest.raises(ProtocolError):
+        protocol.receive([bytearray(hostile)])
+    assert not pending.done
+
+
+def test_an_error_that_cannot_be_read_is_still_an_error():
+    protocol = Protocol()
+    pending = sent(protocol, Recorder())
+    protocol.receive([bytearray(frame(Verb.CALL, pending.id, OK | Flag.ERROR, b"\xff\xff"))])
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        pending.result()
+
+
+def test_failing_ends_requests_and_subscriptions():
+    protocol = Protocol()
+    pending = sent(protocol, Recorder())
+    subscription = Subscription(Recorder(Verb.SUBSCRIBE, Resend.ANEW))
+    protocol.subscribe(subscription)
+    protocol.fail(ProtocolError("broken"))
+    assert isinstance(pending.error, ProtocolError)
+    assert isinstance(subscription.error, ProtocolError)
+    assert not protocol.waiting
+
+
+def credit_of(pending: Pending) -> int:
+    return PopBody(*POP.unpack(b"".join(pending.parts[1:]))).messages
+
+
+def deliver(subscription: Subscription, messages: int) -> bytearray:
+    return bytearray(frame(Verb.DELIVER, subscription.id, 0, COUNT.pack(0, messages)))
+
+
+def test_a_subscription_is_renewed_with_the_credit_that_is_left():
+    protocol = Protocol()
+    subscription = QueueSubscription(Settler(1), 100, 0)
+    pending = protocol.subscribe(subscription)
+    assert credit_of(pending) == 100
+    pending.sent = True
+    protocol.receive([answer(pending), deliver(subscription, 30)])
+    subscription.given += 10
+    (again,) = protocol.resend()
+    assert (again.id, credit_of(again), flags_of(again)) == (subscription.id, 80, 0)
+    again.sent = True
+    protocol.receive([deliver(subscription, 5)])
+    assert credit_of(protocol.resend()[0]) == 75
+    assert len(subscription.inbox) == 2
+
+
+def test_a_subscription_that_is_refused_on_renewal_fails():
+    protocol = Protocol()
+    subscription = QueueSubscription(Settler(1), 100, 0)
+    protocol.receive([answer(protocol.subscribe(subscription))])
+    (again,) = protocol.resend()
+    protocol.receive([refusal(again, ConflictError("gone"))])
+    assert subscription.done
+    assert isinstance(subscription.error, ConflictError)
+    assert protocol.resend() == []
+
+
+def test_what_crosses_the_end_of_a_subscription_is_late():
+    class Noting(Subscription):
+        __slots__ = ("late",)
+
+        def arrived_late(self, frame_: bytearray) -> None:
+            self.late = frame_
+
+    protocol = Protocol()
+    subscription = Noting(Recorder(Verb.SUBSCRIBE, Resend.ANEW))
+    protocol.receive([answer(protocol.subscribe(subscription))])
+    protocol.unsubscribe(subscription)
+    crossed = deliver(subscription, 1)
+    protocol.receive([crossed])
+    assert subscription.late is crossed
+    assert not subscription.inbox
+    assert protocol.resend() == []

@@ -1,0 +1,191 @@
+"""Joining acks into runs, buffering, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.delivery import Granted
+from penstock.client.messages import LeasedMessage, Refusal
+from penstock.client.settle import FLUSH_AT, Settler, SettleRequest, ack_items, join_runs
+from penstock.errors import ClosedError, LeaseLostError, ProtocolError
+from penstock.wire.batch import Batch, stamp
+from penstock.wire.encode import encode_batch
+from penstock.wire.frames import (
+    COUNT,
+    REFUSED,
+    SETTLE_HEAD,
+    SETTLE_ITEM,
+    Flag,
+    GrantHead,
+    Settle,
+    SettleItem,
+    Verb,
+    frame,
+)
+
+ROWS = 40
+
+
+class Outbox:
+    """Stands for a shell: keeps what the settler wants sent."""
+
+    def __init__(self) -> None:
+        self.settler = Settler(9)
+        self.settler.send = self.sent
+        self.settler.attend = self.attend
+        self.requests: list[SettleRequest] = []
+        self.attended = 0
+
+    def sent(self, requests: list[SettleRequest]) -> None:
+        self.requests += requests
+
+    def attend(self, settler: Settler) -> None:
+        settler.attended = True
+        self.attended += 1
+
+
+def granted(settler: Settler, grant: int, shard: int = 1, base: int = 100) -> Granted:
+    buffer = encode_batch([b"v"] * ROWS, timestamp_us=1)
+    stamp(buffer, base, 0, 1)
+    head = GrantHead(grant, base, ROWS, shard, 1, len(buffer))
+    return Granted(head, Batch.parse(buffer), settler)
+
+
+def message(part: Granted, row: int) -> LeasedMessage:
+    return LeasedMessage(b"v", part.positions[row], part)
+
+
+def covered(items: Iterable[SettleItem]) -> list[tuple[int, int, int]]:
+    return [
+        (item.shard, item.grant, item.position + each)
+        for item in items
+        for each in range(item.count)
+    ]
+
+
+def fewest(tokens: set[tuple[int, int, int]]) -> int:
+    return sum((shard, grant, at - 1) not in tokens for shard, grant, at in tokens)
+
+
+TOKENS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, ROWS - 1)), unique=True
+)
+
+
+@given(TOKENS)
+def test_acks_become_as_few_runs_as_possible(tokens):
+    settler = Settler(1)
+    parts = {
+        (shard, grant): granted(settler, grant, shard)
+        for shard in range(3)
+        for grant in range(1, 4)
+    }
+    items = ack_items([message(parts[shard, grant], row) for shard, grant, row in tokens])
+    expected = {(shard, grant, 100 + row) for shard, grant, row in tokens}
+    assert sorted(covered(items)) == sorted(expected)
+    assert len(items) == fewest(expected)
+    assert all(item.op == Settle.ACK and item.arg == 0 for item in items)
+
+
+@given(TOKENS)
+def test_joining_items_keeps_what_they_cover(tokens):
+    single = [SettleItem(Settle.NACK, shard, 1, grant, at, 7) for shard, grant, at in tokens]
+    joined = join_runs(single)
+    assert sorted(covered(joined)) == sorted(tokens)
+    assert len(joined) == fewest(set(tokens))
+    assert all(item.op == Settle.NACK and item.arg == 7 for item in joined)
+
+
+@given(st.lists(st.integers(0, 100), unique=True, min_size=1), st.integers(0, 20))
+def test_a_cut_batch_is_settled_position_by_position(positions, skipped):
+    settler = Settler(1)
+    buffer = encode_batch([b"v"] * 101, timestamp_us=1)
+    stamp(buffer, 500, 0, 1)
+    rows = sorted(positions)
+    cut = Batch.parse(Batch.parse(buffer).take(_rows(rows)))
+    part = Granted(GrantHead(3, 500, 101, 2, 1, len(cut.buffer)), cut, settler)
+    expected = {(2, 3, 500 + row) for row in rows}
+    assert set(covered(part.items(Settle.ACK))) == expected
+    assert len(part.items(Settle.ACK)) == fewest(expected)
+    assert [part.row(500 + row) for row in rows] == list(range(len(rows)))
+
+
+def _rows(rows: list[int]):
+    import numpy as np
+
+    return np.array(rows, np.intp)
+
+
+def body_of(request: SettleRequest) -> tuple[tuple[int, int], list[SettleItem]]:
+    body = b"".join(request.parts())
+    items = SETTLE_ITEM.iter_unpack(body[SETTLE_HEAD.size :])
+    return SETTLE_HEAD.unpack_from(body), list(map(SettleItem._make, items))
+
+
+def test_acks_are_sent_when_there_are_many():
+    outbox = Outbox()
+    parts = [granted(outbox.settler, grant) for grant in range(1, 2 + FLUSH_AT // ROWS)]
+    for at in range(FLUSH_AT):
+        outbox.settler.acks.append(message(parts[at // ROWS], at % ROWS))
+        outbox.settler.due()
+        assert bool(outbox.requests) == (at == FLUSH_AT - 1)
+    head, items = body_of(outbox.requests[0])
+    assert head == (9, FLUSH_AT // ROWS)
+    assert sum(item.count for item in items) == FLUSH_AT
+    assert outbox.attended == 1
+    assert not outbox.settler.waiting
+
+
+def test_large_flushes_are_cut_into_several_requests():
+    outbox = Outbox()
+    items = [SettleItem(Settle.ACK, 0, 1, grant, 0, 0) for grant in range(20_000)]
+    requests = outbox.settler.drain(items)
+    assert [body_of(request)[0][1] for request in requests] == [8192, 8192, 3616]
+    assert [item for request in requests for item in body_of(request)[1]] == items
+
+
+def answer(accepted: int, refused: list[tuple[int, int]]) -> bytearray:
+    rows = b"".join(REFUSED.pack(*row) for row in refused)
+    body = COUNT.pack(accepted, len(refused)) + rows
+    return bytearray(frame(Verb.SETTLE, 1, Flag.RESPONSE, body))
+
+
+def test_refusals_are_counted_and_told_later():
+    outbox = Outbox()
+    heard: list[Refusal] = []
+    outbox.settler.on_refused = heard.append
+    outbox.settler.keep([SettleItem(Settle.ACK, 4, 3, 8, 50, 0), SettleItem(1, 5, 1, 9, 60, 0)])
+    outbox.settler.flush()
+    outbox.requests[0].answered(answer(1, [(0, LeaseLostError.code)]))
+    assert outbox.settler.refused == 3
+    assert heard == []  # never while an answer is read
+    outbox.settler.notify()
+    ((shard, position, count, error),) = heard
+    assert (shard, position, count) == (4, 50, 3)
+    assert isinstance(error, LeaseLostError)
+
+
+def test_a_request_that_fails_counts_as_refused():
+    outbox = Outbox()
+    outbox.settler.keep([SettleItem(Settle.ACK, 4, 3, 8, 50, 0)])
+    outbox.settler.flush()
+    outbox.requests[0].refused(ClosedError("closed"))
+    assert outbox.settler.refused == 3
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        bytearray(frame(Verb.SETTLE, 1, 1, b"")),
+        bytearray(frame(Verb.SETTLE, 1, 1, COUNT.pack(0, 5))),
+        answer(0, [(2, LeaseLostError.code)]),
+    ],
+)
+def test_answers_that_make_no_sense_are_refused(hostile):
+    request = SettleRequest(Settler(1), [SettleItem(Settle.ACK, 4, 3, 8, 50, 0)])
+    with pytest.raises(ProtocolError):
+        request.answered(hostile)
