@@ -18,6 +18,7 @@ from penstock.client.aio_streams import (
     AsyncTable,
     AsyncTopic,
 )
+from penstock.embedded import open_async as open
 
 __all__ = [
     "AsyncBatchConsumer",
@@ -37,4 +38,5 @@ __all__ = [
     "AsyncWatcher",
     "Connecting",
     "connect",
+    "open",
 ]

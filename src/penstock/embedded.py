@@ -6,16 +6,19 @@ wake-up of another thread. A thread in the background only keeps time (leases, d
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
 
+from penstock.client.aio import Connecting, Reached
+from penstock.client.aio_wire import Wire
 from penstock.client.blocking import Fabric, fabric_over
 from penstock.engine.engine import Engine
 from penstock.errors import ClosedError, UnavailableError
 from penstock.node.clock import Clock
 from penstock.node.files import FileDisk
-from penstock.node.node import open_directory
+from penstock.node.node import LocalNode, open_directory
 from penstock.store.disk import Disk, DiskError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
@@ -177,6 +180,27 @@ def embed(inline: Inline, timeout: float, namespace: str) -> Fabric:
     return fabric_over(
         lambda _: InlineTransport(inline), timeout, namespace, "embedded", inline.close
     )
+
+
+def open_async(path: str, timeout: float = 30.0, namespace: str = "default") -> Connecting:
+    """As `open_fabric`, for asyncio: await it, or use it with `async with`.
+
+    The engine runs on the running event loop; only the disk is waited for in threads.
+    """
+
+    async def reach() -> Reached:
+        # Recovery reads the journal, which may take seconds: other tasks go on meanwhile.
+        clock = Clock()
+        loop = asyncio.get_running_loop()
+        disk, engine = await loop.run_in_executor(None, open_directory, path, clock)
+        local = LocalNode(disk, engine, clock)
+
+        async def dial(wire: Wire) -> None:
+            await local.connect(lambda: wire)
+
+        return Reached(dial, local.close)
+
+    return Connecting(reach, timeout, namespace, "embedded")
 
 
 def open_fabric(path: str, timeout: float = 30.0, namespace: str = "default") -> Fabric:

@@ -23,8 +23,9 @@ class Line:
 
     def __init__(self, shards: int = 16) -> None:
         self.clock = FakeClock()
-        engine = open_engine(MemoryDisk(), self.clock.now_us(), 7, shards=shards, node="test")
-        self.inline = Inline(engine, MemoryDisk(), self.clock)
+        disk = MemoryDisk()
+        engine = open_engine(disk, self.clock.now_us(), 7, shards=shards, node="test")
+        self.inline = Inline(engine, disk, self.clock)
         self.faults: list[Fault] = []
         self.dials = 0
         self.sent: list[tuple[int, int, int]] = []  # verb, flags, request

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from penstock.client import ops_fabric, transaction
-from penstock.client.aio_connection import AsyncConnection
+from penstock.client.aio_connection import AsyncConnection, Dial
 from penstock.client.aio_streams import AsyncQueue, AsyncTable, AsyncTopic
+from penstock.client.aio_wire import Wire
 from penstock.client.inputs import address_of, check_timeout
 from penstock.client.producer import Producer
 from penstock.client.settle import Settler, flush_settler
@@ -30,14 +31,38 @@ def connect(
 ) -> Connecting:
     """Connects to a node; await it, or use it with `async with`. As `penstock.connect`."""
     host, port = address_of(url)
-    return Connecting(host, port, check_timeout(timeout), namespace, name)
+
+    async def dial(wire: Wire) -> None:
+        await asyncio.get_running_loop().create_connection(lambda: wire, host, port)
+
+    async def reach() -> Reached:
+        return Reached(dial, _nothing)
+
+    return Connecting(reach, check_timeout(timeout), namespace, name)
+
+
+async def _nothing() -> None:
+    """A fabric over a socket owns nothing but the socket."""
+
+
+class Reached(NamedTuple):
+    """How to connect to a node, and what to do when the fabric is closed."""
+
+    dial: Dial
+    on_close: Callable[[], Awaitable[None]]
 
 
 class Connecting:
     """A connection to be: `fabric = await connect(…)`, or `async with connect(…) as fabric`."""
 
-    def __init__(self, host: str, port: int, timeout: float, namespace: str, name: str) -> None:
-        self._address = (host, port)
+    def __init__(
+        self,
+        reach: Callable[[], Awaitable[Reached]],
+        timeout: float,
+        namespace: str,
+        name: str,
+    ) -> None:
+        self._reach = reach
         self._timeout = timeout
         self._namespace = namespace
         self._name = name
@@ -48,11 +73,16 @@ class Connecting:
 
     async def _open(self) -> AsyncFabric:
         hello = Hello(PROTOCOL_VERSION, self._name)
-        connection = AsyncConnection(*self._address, hello, self._timeout)
-        welcome = await connection.open()
+        dial, on_close = await self._reach()
+        connection = AsyncConnection(dial, hello, self._timeout)
+        try:
+            welcome = await connection.open()
+        except BaseException:
+            await on_close()
+            raise
         identity = secrets.randbits(63) | 1
         producer = Producer(identity, welcome.shards, secrets.randbits(64))
-        return AsyncFabric(connection, self._namespace, producer)
+        return AsyncFabric(connection, self._namespace, producer, on_close)
 
     async def __aenter__(self) -> AsyncFabric:
         self._fabric = await self._open()
@@ -71,8 +101,15 @@ class Connecting:
 class AsyncFabric(FabricState):
     """A connection to a fabric, for the tasks of one event loop. Close it, or use `async with`."""
 
-    def __init__(self, connection: AsyncConnection, namespace: str, producer: Producer) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        namespace: str,
+        producer: Producer,
+        on_close: Callable[[], Awaitable[None]] = _nothing,
+    ) -> None:
         super().__init__(namespace, producer)
+        self._on_close = on_close
         self._connection = connection
         self._run = connection.run
         self._attended: set[Settler] = set()
@@ -119,6 +156,7 @@ class AsyncFabric(FabricState):
                 await self._run(flush_settler(settler))
         finally:
             await self._connection.close()
+            await self._on_close()
 
     def _attend(self, settler: Settler) -> None:
         settler.attended = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from penstock.wire.frames import CREDIT, Verb, frame
 from penstock.wire.messages import Hello, Welcome
 
 T = TypeVar("T")
+Dial = Callable[[Wire], Awaitable[object]]  # connects a wire to a node
 
 
 class AsyncConnection:
@@ -33,9 +35,9 @@ class AsyncConnection:
     cancelled push stays in flight.
     """
 
-    def __init__(self, host: str, port: int, hello: Hello, timeout_s: float) -> None:
+    def __init__(self, dial: Dial, hello: Hello, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._address = (host, port)
+        self._dial = dial
         self._hello = hello
         self._protocol = Protocol()
         self._wire: Wire | None = None
@@ -268,7 +270,7 @@ class AsyncConnection:
                     async with asyncio.timeout(CONNECT_S):
                         await self._connect()
                 except (OSError, TimeoutError, UnavailableError) as error:
-                    self._lost = UnavailableError(f"cannot connect to {self._address}: {error}")
+                    self._lost = UnavailableError(f"cannot connect: {error}")
         except PenstockError as error:  # nothing that another attempt would change
             self._end(error)
             if self._welcome is None:
@@ -280,7 +282,7 @@ class AsyncConnection:
         self._greeting = self._loop.create_future()
         wire = Wire(self._received, self._ended)
         try:
-            await self._loop.create_connection(lambda: wire, *self._address)
+            await self._dial(wire)
             wire.send([hello_frame(self._hello)])
             welcome = read_welcome(await self._greeting)
             check_same(self._welcome, welcome)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -62,6 +63,28 @@ def open_directory(
         disk.close()
         raise
     return disk, engine
+
+
+class LocalNode:
+    """A node without a listener: an engine on the running loop, for clients in this process."""
+
+    def __init__(self, disk: FileDisk, engine: Engine, clock: Clock) -> None:
+        self._disk, self.engine = disk, engine
+        self._runtime = Runtime(engine, clock)
+        self._server = Server(self._runtime)
+        self._runtime.pump()
+
+    async def connect(self, make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Connects a protocol to the node, through a pair of sockets."""
+        ours, theirs = socket.socketpair()
+        await self._server.adopt(ours)
+        await asyncio.get_running_loop().create_connection(make_protocol, sock=theirs)
+
+    async def close(self) -> None:
+        """Writes everything, takes a checkpoint, and lets the data directory go."""
+        await self._server.stop()
+        await self._runtime.stop()
+        self._disk.close()
 
 
 class Node:

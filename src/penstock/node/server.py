@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import cast
 
 from penstock.engine.engine import Output
@@ -42,6 +43,11 @@ class Server:
         )
         address = self._listener.sockets[0].getsockname()
         return address[0], address[1]
+
+    async def adopt(self, accepted: socket.socket) -> None:
+        """Serves a socket that is connected already."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: Connection(self), accepted)
 
     async def stop(self) -> None:
         """Accepts nothing more and closes all connections."""

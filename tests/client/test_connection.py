@@ -1,0 +1,327 @@
+"""The blocking connection: lost and restored, shared by threads, closed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock
+from penstock.client.blocking import fabric_over
+from penstock.errors import (
+    ClosedError,
+    ConflictError,
+    DeadlineError,
+    LimitError,
+    NotFoundError,
+    ProtocolError,
+    UnavailableError,
+)
+from penstock.wire.frames import Flag, Verb, frame
+from penstock.wire.messages import Welcome, pack
+
+FAULTS = st.lists(st.sampled_from([None, None, None, "before", "after"]), max_size=12)
+QUICK = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@QUICK
+@given(FAULTS, st.integers(1, 30))
+def test_pushes_are_stored_once_whatever_is_lost(make_line, faults, count):
+    line = make_line()
+    with line.fabric() as fabric:
+        queue = fabric.queue("q")
+        line.faults[:] = faults
+        values = [b"%d" % each for each in range(count)]
+        for value in values[: count // 2]:
+            queue.push(value)
+        receipts = queue.push_many(values[count // 2 :], batch=3)
+        line.faults.clear()
+        assert receipts.count == count - count // 2
+        assert sorted(message.value for message in queue.pop_many()) == sorted(values)
+
+
+@QUICK
+@given(FAULTS)
+def test_a_topic_keeps_the_order_whatever_is_lost(make_line, faults):
+    line = make_line()
+    with line.fabric() as fabric:
+        topic = fabric.topic("t", partitions=2)
+        line.faults[:] = faults
+        topic.publish_many([b"%d" % each for each in range(40)], partition=1, batch=3)
+        line.faults.clear()
+        values = [value for batch in topic.read(1) for value in batch.values]
+        assert values == [b"%d" % each for each in range(40)]
+
+
+@QUICK
+@given(FAULTS)
+def test_acks_count_once_whatever_is_lost(make_line, faults):
+    line = make_line()
+    with line.fabric() as fabric:
+        queue = fabric.queue("q")
+        queue.push_many([b"%d" % each for each in range(50)], batch=7)
+        line.faults[:] = faults
+        seen = []
+        for message in queue.consume(idle_timeout=0.01, prefetch=10):
+            seen.append(message.value)
+            message.ack()
+        line.faults.clear()
+        line.clock.advance(31)  # what was delivered into a lost connection comes back
+        again = [message.value for message in queue.pop_many()]
+        assert sorted(seen + again) == sorted(b"%d" % each for each in range(50))
+        assert queue.refused == 0
+
+
+@QUICK
+@given(FAULTS)
+def test_transactions_happen_once_whatever_is_lost(make_line, faults):
+    line = make_line()
+    with line.fabric() as fabric:
+        source, target, table = fabric.queue("in"), fabric.queue("out"), fabric.table("t")
+        source.push_many([b"a", b"b", b"c"])
+        messages = source.pop_many()
+        line.faults[:] = faults
+        for message in messages:
+            with fabric.transaction() as transaction:
+                transaction.ack(message)
+                transaction.push(target, message.value)
+                transaction.put(table, message.value, b"done", if_version=0)
+        line.faults.clear()
+        assert sorted(message.value for message in target.pop_many()) == [b"a", b"b", b"c"]
+        assert source.stats()["messages"] == 0
+
+
+def test_a_resend_is_marked_and_everything_else_is_not(line):
+    with line.fabric() as fabric:
+        queue = fabric.queue("q")
+        line.sent.clear()
+        line.faults[:] = ["after", "before"]
+        assert queue.push(b"x").duplicate
+        pushes = [(flags, request) for verb, flags, request in line.sent if verb == Verb.PUSH]
+        assert [flags for flags, _ in pushes] == [0, Flag.RESEND]
+        assert len({request for _, request in pushes}) == 1
+        assert line.dials == 3
+
+
+def test_what_must_not_be_repeated_is_reported(line):
+    with line.fabric() as fabric:
+        table = fabric.table("t")
+        line.faults[:] = ["after"]
+        with pytest.raises(UnavailableError, match="may or may not"):
+            table.append("k", b"x")
+        assert table.get("k") == b"x"
+
+
+def test_a_full_queue_refuses_and_takes_again(line):
+    with line.fabric() as fabric:
+        queue = fabric.queue("q", max_messages=2)
+        queue.push_many([b"a", b"b"])
+        for _ in range(300):  # more than once around all shards
+            with pytest.raises(LimitError):
+                queue.push(b"c")
+        for message in queue.pop_many():
+            message.ack(wait=True)
+        for _ in range(300):
+            queue.push(b"d")
+            message = queue.pop()
+            assert message is not None
+            message.ack(wait=True)
+
+
+def test_a_refused_batch_does_not_take_others_along(line):
+    with line.fabric() as fabric:
+        small, large = fabric.queue("small", max_messages=1), fabric.queue("large")
+        connection, pipeline = fabric._connection, []
+        for each in range(64):  # both queues share the producer, and so the sequences
+            queue = small if each % 8 == 0 else large
+            steps = penstock.Queue.push.__wrapped__(queue, b"x")  # type: ignore[attr-defined]
+            pipeline.append((queue, steps, connection.start(next(steps))))
+        stored = 0
+        for _, steps, pending in pipeline:
+            try:
+                answer = connection.finish(pending)
+            except penstock.PenstockError as error:
+                try:
+                    step = steps.throw(error)
+                except LimitError:
+                    continue
+                with pytest.raises(StopIteration):
+                    steps.send(connection.finish(connection.start(step)))
+            else:
+                with pytest.raises(StopIteration):
+                    steps.send(answer)
+            stored += 1
+        assert stored == 57
+        assert large.stats()["messages"] == 56
+
+
+def test_threads_share_a_connection(line):
+    with line.fabric() as fabric:
+        queue = fabric.queue("q")
+        failures: list[BaseException] = []
+
+        def work(name: int) -> None:
+            try:
+                for each in range(50):
+                    queue.push(b"%d/%d" % (name, each))
+                    if each % 10 == 0:
+                        queue.stats()
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert len({message.value for message in queue.pop_many()}) == 400
+
+
+def test_a_thread_that_waits_reads_for_the_others(line):
+    with line.fabric() as fabric:
+        queue = fabric.queue("q")
+        popped: list[object] = []
+        waiting = threading.Thread(target=lambda: popped.append(queue.pop(timeout=5)))
+        waiting.start()
+        while not any(verb == Verb.POP for verb, _, _ in line.sent):
+            queue.stats()
+        queue.push(b"x")
+        waiting.join()
+        assert isinstance(popped[0], penstock.Message)
+
+
+def test_without_a_node_a_call_ends_at_its_deadline():
+    def dial(seconds: float) -> object:
+        raise UnavailableError("nobody there")
+
+    with pytest.raises(DeadlineError, match="nobody there"):
+        fabric_over(dial, 0.1, "default", "")  # type: ignore[arg-type]
+
+
+def test_a_node_that_does_not_answer_is_not_waited_for_longer_than_the_deadline(line):
+    class Silent(type(line.dial(1))):  # type: ignore[misc]
+        def receive(self, timeout: float | None) -> list[bytearray]:
+            frames = super().receive(0.001)
+            return [each for each in frames if each[4] not in (Verb.PUSH, Verb.POP)]
+
+    with fabric_over(lambda _: Silent(line), 0.1, "default", "") as fabric:
+        queue = fabric.queue("q")
+        with pytest.raises(DeadlineError, match="no answer within"):
+            queue.push(b"x")
+        with pytest.raises(DeadlineError, match="no answer within"):
+            queue.pop(timeout=0.05)
+        assert [verb for verb, _, _ in line.sent][-1] == Verb.CANCEL
+
+
+class Scripted:
+    """Answers HELLO, then says what it is told to."""
+
+    def __init__(self, *answers: bytes, cluster: int = 1) -> None:
+        welcome = Welcome(1, "n", cluster, 16, 1 << 20, 100)
+        self._answers = [frame(Verb.HELLO, 0, Flag.RESPONSE, pack(welcome)), *answers]
+
+    def send(self, parts: object) -> None:
+        pass
+
+    def receive(self, timeout: float | None) -> list[bytearray]:
+        if not self._answers:
+            raise UnavailableError("lost")
+        return [bytearray(self._answers.pop(0))]
+
+    def close(self) -> None:
+        pass
+
+
+def dialling(*transports: Scripted) -> Callable[[float], Scripted]:
+    left = list(transports)
+    return lambda seconds: left.pop(0)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [frame(Verb.CALL, 99, Flag.RESPONSE), frame(Verb.CALL, 1, Flag.RESPONSE, b"\xc1")],
+)
+def test_an_answer_that_makes_no_sense_is_an_error_and_not_repeated(hostile):
+    fabric = fabric_over(dialling(Scripted(hostile)), 5, "default", "")
+    with pytest.raises(ProtocolError):
+        fabric.queue("q")
+    fabric.close()
+
+
+def test_a_greeting_that_is_none_is_an_error():
+    class Wrong(Scripted):
+        def __init__(self) -> None:
+            self._answers = [frame(Verb.CALL, 0, Flag.RESPONSE)]
+
+    with pytest.raises(ProtocolError, match="greeting"):
+        fabric_over(dialling(Wrong()), 5, "default", "")
+
+
+def test_another_cluster_under_the_same_address_is_not_taken_for_the_old_one():
+    fabric = fabric_over(dialling(Scripted(), Scripted(cluster=2)), 5, "default", "")
+    with pytest.raises(ConflictError, match="another cluster"):
+        fabric.queue("q")
+    with pytest.raises(ConflictError, match="another cluster"):
+        fabric.queue("q")
+    fabric.close()
+
+
+def test_after_close_nothing_works(line):
+    fabric = line.fabric()
+    queue = fabric.queue("q")
+    fabric.close()
+    with pytest.raises(ClosedError):
+        queue.push(b"x")
+    with pytest.raises(ClosedError):
+        queue.pop()
+    fabric.close()
+
+
+def test_close_ends_calls_under_way(line):
+    fabric = line.fabric()
+    queue = fabric.queue("q")
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            queue.pop(timeout=5)
+        except ClosedError as error:
+            ended.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not any(verb == Verb.POP for verb, _, _ in line.sent):
+        threading.Event().wait(0.001)
+    fabric.close()
+    waiting.join()
+    assert len(ended) == 1
+
+
+def test_a_subscription_survives_a_lost_connection(line):
+    with line.fabric() as fabric:
+        queue = fabric.queue("q")
+        with queue.consume(idle_timeout=0.05, prefetch=4) as messages:
+            queue.push(b"a")
+            assert next(messages).value == b"a"
+            line.faults[:] = ["after"]
+            queue.push(b"b")
+            queue.push(b"c")
+            assert {next(messages).value, next(messages).value} == {b"b", b"c"}
+
+
+def test_a_subscription_to_a_queue_that_is_gone_ends_with_its_error(line):
+    with line.fabric() as fabric:
+        queue = fabric.queue("q")
+        consumer = queue.consume(idle_timeout=1)
+        queue.push(b"a")
+        next(consumer)
+        line.faults[:] = ["before"]
+        fabric.delete_queue("q")
+        with pytest.raises(NotFoundError):
+            next(consumer)
