@@ -70,6 +70,12 @@ class FaultyTransport:
         self._inner.close()
 
 
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests do not wait between attempts to connect."""
+    monkeypatch.setattr("penstock.client.connection.pause_s", lambda strikes: 0.0)
+
+
 @pytest.fixture
 def line() -> Iterator[Line]:
     made = Line()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.embedded import Inline, embed
 from penstock.engine.recovery import open_engine
+from penstock.errors import LeaseLostError
 from penstock.testing import FakeClock, MemoryDisk
 
 SEGMENT = 256 << 10
@@ -88,3 +91,26 @@ def test_moved_messages_survive_a_restart() -> None:
         topic = fabric.topic("t")
         found = [row.value for p in range(2) for batch in topic.read(p, 0) for row in batch]
         assert sorted(found) == values
+
+
+def test_an_idle_queue_costs_no_memory_and_its_old_tokens_stay_worthless() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    inline = small_segments(disk, clock)
+    with embed(inline, 5.0, "default") as fabric:
+        queue = fabric.queue("q", ordered=True, lease=30)
+        queue.push(b"first")
+        old = queue.pop()
+        assert old is not None
+        clock.advance(31)
+        again = queue.pop()
+        assert again is not None
+        again.ack(wait=True)
+        clock.advance(600)
+        settle(inline)
+        assert sum(len(shard.queues) for shard in inline.engine.fabric.kernel.shards) == 0
+        queue.push(b"second")
+        second = queue.pop()
+        assert second is not None and second.position > old.position
+        with pytest.raises(LeaseLostError):
+            old.ack(wait=True)
+        second.ack(wait=True)

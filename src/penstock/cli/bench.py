@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import ExitStack
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +16,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from penstock.cli.benchmarks.goals import judge
 from penstock.cli.benchmarks.measure import Results, run_rounds
 from penstock.cli.benchmarks.plan import Plan
-from penstock.cli.benchmarks.report import as_json, show
+from penstock.cli.benchmarks.report import as_json, console_for, show
 from penstock.cli.benchmarks.settings import DEFAULT_GROUPS, GROUPS, Settings
+from penstock.cli.command import told_errors
 from penstock.errors import InvalidError
 
 QUICK_MESSAGES = 200_000
+
+
+class Level(StrEnum):
+    """Durability of what is measured in bulk."""
+
+    SYNCED = "synced"
+    WRITTEN = "written"
 
 
 def run(settings: Settings, console: Console) -> Results:
@@ -64,31 +73,35 @@ def bench(
     messages: Annotated[int, typer.Option(min=1000, help="Of a bulk run.")] = Settings.messages,
     size: Annotated[int, typer.Option(min=8, help="Bytes of a message.")] = Settings.size,
     batch: Annotated[int, typer.Option(min=1, help="Messages of a batch.")] = Settings.batch,
-    durability: Annotated[str, typer.Option(help="synced or written.")] = Settings.durability,
+    durability: Annotated[Level, typer.Option(help="Of bulk runs.")] = Level.SYNCED,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds.")] = Settings.repeats,
     seconds: Annotated[float, typer.Option(help="How long `space` runs.")] = Settings.seconds,
     pin: Annotated[bool, typer.Option(help="Latencies also with all on one CPU.")] = False,
 ) -> None:
     """Measure floors of this machine and Penstock on it, in the same run."""
-    console = Console(stderr=json_output)
-    settings = Settings(
-        groups=parse_groups(only),
-        messages=min(messages, QUICK_MESSAGES) if quick else messages,
-        size=size,
-        batch=batch,
-        durability=durability,
-        repeats=1 if quick else repeats,
-        seconds=seconds,
-        quick=quick,
-        pin=pin,
-    )
-    results = run(settings, console)
+    console = console_for(stderr=json_output)
+    with told_errors(json_output):
+        settings = Settings(
+            groups=parse_groups(only),
+            messages=min(messages, QUICK_MESSAGES) if quick else messages,
+            size=size,
+            batch=batch,
+            durability=durability.value,
+            repeats=1 if quick else repeats,
+            seconds=seconds,
+            quick=quick,
+            pin=pin,
+        )
+        results = run(settings, console)
     outcomes = judge(results)
     if json_output:
-        print(json.dumps(as_json(settings, results, outcomes), indent=2))
+        typer.echo(json.dumps(as_json(settings, results, outcomes), indent=2))
     else:
         show(console, results, outcomes)
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(bench)
+
 if __name__ == "__main__":
-    typer.run(bench)
+    app()

@@ -56,6 +56,8 @@ def on_fabric(function: Callable[Concatenate[Here, P], None]) -> Callable[..., N
     """A command that works on a fabric: it gets the options that say which, and `--json`."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 
+    call: Callable[..., None] = function
+
     def run(
         *,
         url: _Url = DEFAULT_URL,
@@ -66,7 +68,7 @@ def on_fabric(function: Callable[Concatenate[Here, P], None]) -> Callable[..., N
         **given: Any,
     ) -> None:
         with told_errors(json), _opened(url, path, namespace, timeout) as fabric:
-            function(Here(fabric, Output(json)), **given)  # type: ignore[arg-type]
+            call(Here(fabric, Output(json)), **given)
 
     shared = list(inspect.signature(run, eval_str=True).parameters.values())[:-1]
     named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in [*own, *shared]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,12 +21,13 @@ from penstock.cli.values import (
     Values,
     Verbose,
     as_bytes,
-    given_headers,
     given_values,
+    same_for_all,
+    show_stored,
 )
 
 if TYPE_CHECKING:
-    from penstock import Message, Queue
+    from penstock import Message, Queue, Receipts
 
 MAX_POP = 1000  # messages of one pop
 
@@ -112,10 +112,7 @@ def configure(
         max_messages=max_messages, max_bytes=max_bytes, ttl=ttl, id_window=id_window,
     )  # fmt: skip
     queue.configure(**options)
-    here.output.record(
-        streams.info_json(queue.info) if here.output.as_json
-        else streams.readable_settings(queue.info.options)
-    )  # fmt: skip
+    streams.show_settings(here, queue.info)
 
 
 @app.command()
@@ -171,38 +168,32 @@ def push(
         delay=delay, at=at, ttl=ttl, priority=priority, durability=durability,
         compression=compression,
     )  # fmt: skip
-    headers, packed_key = given_headers(header), None if key is None else as_bytes(key)
+    columns = same_for_all(key, header)
     if (id is not None or hold) and (not isinstance(taken, list) or len(taken) != 1):
         raise typer.BadParameter("--id and --hold are for a single message")
     queue, _ = streams.open_or_create(here, "queue", here.fabric.queue, name, {})
-    if isinstance(taken, list) and len(taken) == 1:
-        packed_id = None if id is None else as_bytes(id)
-        receipt = queue.push(
-            taken[0], key=packed_key, headers=headers, id=packed_id, hold=hold, **terms
-        )
-        told = {
-            "count": 1, "duplicates": int(receipt.duplicate), "durability": receipt.durability,
-            "shard": receipt.shard, "position": receipt.position,
-        }  # fmt: skip
+    if hold:
+        receipts = _push_held(queue, next(iter(taken)), id, columns, terms)
     else:
-        columns: dict[str, Any] = {}
-        if packed_key is not None:
-            columns["keys"] = itertools.repeat(packed_key)
-        if headers is not None:
-            columns["headers"] = itertools.repeat(headers)
-        receipts = queue.push_many(taken, **columns, **terms)
-        told = {
-            "count": receipts.count, "duplicates": receipts.duplicates,
-            "durability": receipts.durability,
-        }  # fmt: skip
-    here.output.record(told, stored_text(told))
+        ids = None if id is None else [as_bytes(id)]
+        receipts = queue.push_many(taken, ids=ids, **columns, **terms)
+    show_stored(here.output, receipts)
 
 
-def stored_text(told: dict[str, Any]) -> str:
-    """What a receipt says, for people."""
-    count = told["count"]
-    text = f"{count:,} message{'' if count == 1 else 's'} stored, {told['durability'] or 'nothing'}"
-    return f"{text}; {told['duplicates']:,} were there before" if told["duplicates"] else text
+def _push_held(
+    queue: Queue, value: bytes, id: str | None, columns: dict[str, Any], terms: dict[str, Any]
+) -> Receipts:
+    """Only a single push can hold a message."""
+    from penstock import Receipts
+
+    key, headers = (next(columns[name], None) if name in columns else None
+                    for name in ("keys", "headers"))  # fmt: skip
+    packed_id = None if id is None else as_bytes(id)
+    receipts = Receipts()
+    receipts.append(
+        queue.push(value, key=key, headers=headers, id=packed_id, hold=True, **terms)
+    )
+    return receipts
 
 
 @app.command()

@@ -27,7 +27,7 @@ MaxBytes = Annotated[
 ]
 Ttl = Annotated[
     float | None,
-    typer.Option("--ttl", parser=duration, metavar="TIME", help="How long it is kept; 0: for ever."),
+    typer.Option("--ttl", parser=duration, metavar="TIME", help="How long messages are kept."),
 ]
 
 
@@ -72,6 +72,12 @@ def show_stream(here: Here, info: StreamInfo, figures: Mapping[str, Any]) -> Non
         return
     shown = {name: value for name, value in figures.items() if not isinstance(value, list)}
     here.output.record({**readable_figures(shown), **readable_settings(info.options)})
+
+
+def show_settings(here: Here, info: StreamInfo) -> None:
+    """The answer of `configure`: all settings as they are now."""
+    told = info_json(info) if here.output.as_json else readable_settings(info.options)
+    here.output.record(told)
 
 
 def readable_figures(figures: Mapping[str, Any]) -> dict[str, Any]:

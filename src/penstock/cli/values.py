@@ -1,7 +1,8 @@
-"""Values that go in and out of commands: from arguments or standard input, as they are or escaped."""
+"""Values that go in and out of commands: arguments or standard input, as they are or escaped."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +13,7 @@ import typer
 from penstock.cli.output import Output, describe, readable
 
 if TYPE_CHECKING:
-    from penstock import LeasedMessage, TopicMessage
+    from penstock import LeasedMessage, Receipts, TopicMessage
 
 STDIN = "-"
 
@@ -67,6 +68,41 @@ def given_headers(headers: Sequence[str] | None) -> dict[str, bytes] | None:
     if any(not name or not equals for name, equals, _ in split):
         raise typer.BadParameter("a header is NAME=VALUE", param_hint="--header")
     return {name: as_bytes(value) for name, _, value in split}
+
+
+def same_for_all(key: str | None, headers: Sequence[str] | None) -> dict[str, Any]:
+    """Columns of a bulk push that have the same key and headers in every row."""
+    columns: dict[str, Any] = {}
+    if key is not None:
+        columns["keys"] = itertools.repeat(as_bytes(key))
+    if (packed := given_headers(headers)) is not None:
+        columns["headers"] = itertools.repeat(packed)
+    return columns
+
+
+def show_stored(output: Output, receipts: Receipts) -> None:
+    """What the receipts of a push say."""
+    told: dict[str, Any] = {
+        "count": receipts.count,
+        "duplicates": receipts.duplicates,
+        "durability": receipts.durability,
+        "receipts": [
+            {
+                "shard": receipt.shard,
+                "partition": receipt.partition,
+                "base": receipt.base,
+                "count": receipt.count,
+            }
+            for receipt in receipts
+        ],
+    }
+    plural = "" if receipts.count == 1 else "s"
+    text = f"{receipts.count:,} message{plural} stored"
+    if receipts.durability is not None:
+        text += f", {receipts.durability}"
+    if receipts.duplicates:
+        text += f"; {receipts.duplicates:,} of them before"
+    output.record(told, text)
 
 
 class MessagePrinter:

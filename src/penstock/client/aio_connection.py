@@ -45,6 +45,7 @@ class AsyncConnection:
         self._in_line: deque[asyncio.Future[None]] = deque()
         self._admitted = 0  # out of the line, and not yet started
         self._restoring: asyncio.Task[None] | None = None
+        self._connects = 0  # how often a connection was made
         self._strikes = 0  # attempts to connect since the last answer
         self._lost: PenstockError | None = None  # why there is no connection
         self._error: PenstockError | None = None  # final: nothing works any more
@@ -157,23 +158,24 @@ class AsyncConnection:
                 raise DeadlineError(text if self._wire is not None else self._no_connection())
         return pending.result()
 
-    async def arrival(self, subscription: Subscription, seconds: float | None) -> bool:
-        """Waits until a subscription has something; False after `seconds`.
+    async def arrival(self, subscription: Subscription, idle_timeout: float | None) -> bool:
+        """Waits until a subscription has something; False when it was idle for too long.
 
-        An outage counts only once it lasts as long as the time-out: then DeadlineError.
+        An outage is not idleness: it ends with DeadlineError after the connection's own time-out.
         """
         down_s = 0.0
         while not subscription.done:
-            step = self.timeout_s if seconds is None else seconds
-            connected = self._wire is not None
-            if await self._wait([subscription], step):
-                break
-            if connected and self._wire is not None:
+            connects = self._connects
+            down = self._wire is None
+            seconds = self.timeout_s if idle_timeout is None or down else idle_timeout
+            await self._wait([subscription], seconds)
+            if connects != self._connects or subscription.done:
                 down_s = 0.0
-                if seconds is not None:
+            elif self._wire is not None:
+                if idle_timeout is not None:
                     return False
             else:
-                down_s += step
+                down_s += seconds
                 if down_s >= self.timeout_s:
                     raise DeadlineError(self._no_connection())
         if not subscription.inbox and subscription.error is not None:
@@ -295,6 +297,7 @@ class AsyncConnection:
         self._welcome = welcome
         self._protocol.welcome(welcome)
         self._wire, self._lost = wire, None
+        self._connects += 1
         for pending in self._protocol.resend():
             self._send(pending)
 

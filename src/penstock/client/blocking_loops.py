@@ -16,7 +16,6 @@ from penstock.client.ops_topic import FOLLOW_S, PartitionReader
 from penstock.client.requests import Subscription
 from penstock.client.settle import settle
 from penstock.client.subscribe import TopicSubscription
-from penstock.errors import DeadlineError
 from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 
@@ -65,19 +64,14 @@ def _arrives(
 
     An outage is not idleness: it ends with DeadlineError after the connection's own time-out.
     """
-    patience_ends = time.monotonic() + connection.timeout_s
+    seconds = connection.timeout_s if idle_timeout is None else idle_timeout
     while True:
-        seconds = connection.timeout_s if idle_timeout is None else idle_timeout
-        try:
-            if connection.wait(subscription, time.monotonic() + seconds):
-                break
-        except DeadlineError:
-            if time.monotonic() >= patience_ends:
-                raise
-            continue
-        if idle_timeout is not None:
+        connects = connection.connects
+        deadline = time.monotonic() + seconds
+        if connection.wait(subscription, deadline, connection.timeout_s):
+            break
+        if idle_timeout is not None and connection.connects == connects:
             return False
-        patience_ends = time.monotonic() + connection.timeout_s
     if not subscription.inbox and subscription.error is not None:
         raise subscription.error
     return True

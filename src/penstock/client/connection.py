@@ -49,6 +49,7 @@ class Connection:
 
     def __init__(self, dial: Dial, hello: Hello, timeout_s: float) -> None:
         self.timeout_s = timeout_s
+        self.connects = 0  # how often a connection was made
         self._dial = dial
         self._hello = hello
         self._protocol = Protocol()
@@ -145,12 +146,15 @@ class Connection:
                 raise
         return pending.result()
 
-    def wait(self, waitable: Waitable, deadline: float) -> bool:
-        """Reads, or lets another thread read, until something is there; False at the deadline."""
+    def wait(self, waitable: Waitable, deadline: float, patience_s: float = 0.0) -> bool:
+        """Reads, or lets another thread read, until something is there; False at the deadline.
+
+        DeadlineError if there is no connection by then, and for `patience_s` from when it is missed.
+        """
         while not waitable.done:
             if self._reading.acquire(blocking=False):
                 try:
-                    if not waitable.done and not self._read(deadline):
+                    if not waitable.done and not self._read(deadline, patience_s):
                         return waitable.done
                 finally:
                     self._reading.release()
@@ -222,14 +226,14 @@ class Connection:
             self._transport = None
         transport.close()
 
-    def _read(self, deadline: float) -> bool:
+    def _read(self, deadline: float, patience_s: float) -> bool:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
         self._check_open()
         transport = self._transport
         if transport is None:
-            self._restore(deadline)
+            self._restore(max(deadline, time.monotonic() + patience_s))
         else:
             self._receive(transport, remaining)
         return True
@@ -316,6 +320,7 @@ class Connection:
         self._welcome = welcome
         self._protocol.welcome(welcome)
         self._transport = transport
+        self.connects += 1
         for pending in self._protocol.resend():
             self._send(pending)
 

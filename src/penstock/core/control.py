@@ -99,7 +99,7 @@ class Control:
     def deleted(self, number: int) -> None:
         """Fold: a stream is gone."""
         self.kernel.undefine(number)
-        self.queues.views.pop(number, None)
+        self.queues.closed(number)
 
     def streams(self, call: m.Streams) -> list[m.StreamInfo]:
         """All streams of a kind and namespace, by name."""

@@ -29,10 +29,10 @@ class Leases:
 
     __slots__ = ("_due", "_settled", "_settled_order", "grants", "messages", "next_number")
 
-    def __init__(self) -> None:
+    def __init__(self, next_number: int = 1) -> None:
         self.grants: dict[int, Grant] = {}
         self.messages = 0
-        self.next_number = 1
+        self.next_number = next_number
         self._due: dict[int, deque[tuple[int, int]]] = {}
         self._settled: set[int] = set()
         self._settled_order: deque[int] = deque()
@@ -76,17 +76,17 @@ class Leases:
 
     def expired(self, now_us: int) -> list[Grant]:
         """Grants whose time is over. They stay until they are settled."""
-        over: list[Grant] = []
+        over: dict[int, Grant] = {}  # one may be in line twice with the same deadline
         for lease_us in list(self._due):
             queue = self._due[lease_us]
             while queue and queue[0][0] <= now_us:
                 deadline_us, number = queue.popleft()
                 grant = self.grants.get(number)
                 if grant is not None and grant.deadline_us == deadline_us:
-                    over.append(grant)
+                    over[number] = grant
             if not queue:
                 del self._due[lease_us]
-        return over
+        return list(over.values())
 
     def next_due(self) -> int | None:
         """When the next lease may run out."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 
 from penstock.core.index import BatchIndex, Stored
 from penstock.core.kernel import Kernel
 from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard
 from penstock.core.records import Kind, PushMeta, read_forward, read_push
-from penstock.core.runs import Run, full, window
+from penstock.core.runs import Run, full
 from penstock.core.shard import Stream
 
 
@@ -53,11 +53,10 @@ class Liveness:
             runs = self._runs[queue.shard, queue.stream] = _all_runs(queue)
         end = stored.base + stored.span
         mask = 0
-        first = max(0, bisect_right(runs, stored.base, key=lambda run: run.position) - 1)
+        first = bisect_left(runs, stored.base, key=lambda run: run.position)
         last = bisect_left(runs, end, key=lambda run: run.position)
-        for run in runs[first:last]:
-            inside = run.mask & window(stored.base, stored.span, run.position)
-            mask |= inside << run.position - stored.base if run.position >= stored.base else 0
+        for run in runs[first:last]:  # a run is part of one batch
+            mask |= run.mask << run.position - stored.base
         lane = queue.lane_of(stored.base)
         if stored.base not in lane.skips and lane.cursor < end:
             fresh = max(lane.cursor, stored.base)

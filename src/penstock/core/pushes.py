@@ -36,7 +36,7 @@ class Pushes:
             level = Durability(min(body.durability, Durability.SYNCED))
         base = self._duplicate(shard, stream, batch, extra, resend)
         if base is None:
-            self.check(stream, batch, extra)
+            self.check(stream, shard, batch, extra)
             shard.producers.has_room(self.kernel.now_us)
             entry = self.accept(shard, stream, body.partition, batch, extra, level)
             base = batch.header.base
@@ -81,7 +81,14 @@ class Pushes:
             return queue.ids.find(extra.id)
         return None
 
-    def check(self, stream: Stream, batch: Batch, extra: PushExtra) -> None:
+    def _belongs(self, stream: Stream, shard: Shard, extra: PushExtra) -> bool:
+        """Whether a push may go to this shard: an id and an ordered queue have their own."""
+        if extra.id is not None:
+            return shard is self.kernel.shard_of(extra.id)
+        ordered = stream.options.ordered == "queue"
+        return not ordered or shard is self.kernel.shard_of(stream.info.name.encode())
+
+    def check(self, stream: Stream, shard: Shard, batch: Batch, extra: PushExtra) -> None:
         """Raises what is wrong with a batch for this stream."""
         header = batch.header
         if not header.codec:
@@ -96,6 +103,8 @@ class Pushes:
             return
         if extra.id is not None and (header.count != 1 or not 0 < len(extra.id) <= MAX_ID_BYTES):
             raise InvalidError(f"an id names one message and has 1 to {MAX_ID_BYTES} bytes")
+        if not self._belongs(stream, shard, extra):
+            raise InvalidError("this push belongs to another shard")
         if extra.hold and extra.id is None:
             raise InvalidError("a held message needs an id to be released by")
         keyed = bool(header.columns & Columns.KEYS) and not header.columns & Columns.KEY_NULLS

@@ -32,11 +32,13 @@ class Totals:
     free: Free
     messages: int = 0  # not finished
     bytes: int = 0
+    pushed: int = 0  # messages that ever came, since the node started
     coming: int = 0  # messages that are accepted and not visible yet
 
     def stored(self, messages: int, size: int) -> None:
         """A batch is there."""
         self.messages += messages
+        self.pushed += messages
         self.bytes += size
 
     def finished(self, messages: int, location: int, freed: int) -> None:
@@ -62,12 +64,25 @@ class Lane:
     skips: set[int] = field(default_factory=set)  # bases of batches that wait out of line
     fresh: int = 0  # messages
 
+    def set_aside(self, base: int, count: int) -> None:
+        """The batch at `base` is not fresh: the cursor passes it, now or when it gets there."""
+        if self.fresh:
+            self.skips.add(base)
+        else:
+            self.skips.clear()
+            self.cursor = base + count
+
 
 class QueueShard:
     """The state machine of one queue in one shard."""
 
-    def __init__(self, shard: int, stream: int, options: QueueOptions, totals: Totals) -> None:
+    def __init__(
+        self, shard: int, stream: int, options: QueueOptions, totals: Totals, origin: int = 0
+    ) -> None:
+        """`origin` is where positions and grants start: above all that were used here before."""
         self.shard = shard
+        self.origin = origin
+        self.touched_us = 0  # when something last happened here
         self.stream = stream
         self.options = options
         self.lanes: dict[int, Lane] = {}
@@ -75,7 +90,7 @@ class QueueShard:
         self.delayed = Delayed()
         self.held: dict[bytes, Run] = {}
         self.dead: dict[int, Run] = {}
-        self.leases = Leases()
+        self.leases = Leases(origin + 1)
         self.ids = IdWindow()
         self.keys = KeyQueues() if options.ordered == "key" else None
         self.totals = totals
@@ -94,13 +109,8 @@ class QueueShard:
         return self.ready + self.leases.messages + self.delayed.messages + len(self.held)
 
     @property
-    def pushed(self) -> int:
-        """All messages that were ever here: a count that only grows."""
-        return sum(lane.end - start for start, lane in self.lanes.items())
-
-    @property
     def empty(self) -> bool:
-        """Nothing is left to keep: the state may be forgotten."""
+        """Nothing is left to keep: the state may be forgotten once nobody resends anything."""
         return not (self.messages or self.dead or len(self.ids) or self._accepted_not_visible())
 
     def _accepted_not_visible(self) -> bool:
@@ -111,7 +121,8 @@ class QueueShard:
         start = lane_start(priority)
         lane = self.lanes.get(start)
         if lane is None:
-            lane = self.lanes[start] = Lane(start, start, start)
+            first = start + self.origin
+            lane = self.lanes[start] = Lane(first, first, first)
             self.lanes = dict(sorted(self.lanes.items()))
         return lane
 
@@ -160,16 +171,17 @@ class QueueShard:
 
     def _pass_skips(self, lane: Lane) -> None:
         while lane.skips:
-            stored = lane.index.find(lane.cursor)
-            if stored is None:  # that batch is finished already
+            row = lane.index.row_of(lane.cursor)
+            if row < 0:  # nothing is left of what was here
                 row = lane.index.next_row(lane.cursor)
                 lane.cursor = lane.index.at(row).base
                 lane.skips = {base for base in lane.skips if base >= lane.cursor}
-            elif stored.base in lane.skips:
-                lane.skips.discard(stored.base)
-                lane.cursor = stored.base + stored.span
-            else:
+                continue
+            stored = lane.index.at(row)
+            if stored.live and stored.base not in lane.skips:
                 return
+            lane.skips.discard(stored.base)
+            lane.cursor = stored.base + stored.span
 
     # --- fold ------------------------------------------------------------------------------
 
@@ -186,32 +198,30 @@ class QueueShard:
         arrived = header.arrived_us
         lane.index.append(base, count, location, length, arrived)
         lane.tail = max(lane.tail, base + count)
-        if not lane.fresh and not lane.skips:
-            lane.cursor = base
         lane.end = base + count
         self.totals.stored(count, length)
+        self.touched_us = max(self.touched_us, arrived)
         due_us = arrived - header.due_us if header.due_us < 0 else header.due_us
         if ttl_ms := header.ttl_ms or self.options.ttl_ms:
             heappush(self.ttl, (arrived + ttl_ms * 1000, base))
         if held is not None:
-            lane.skips.add(base)
+            lane.set_aside(base, count)
             self.held[held] = Run(base, full(count))
         elif self.keys is not None:
-            lane.skips.add(base)
+            lane.set_aside(base, count)
             self._store_keyed(base, keys or [None] * count)
         elif due_us > arrived:
-            lane.skips.add(base)
+            lane.set_aside(base, count)
             self.delayed.add(Run(base, full(count)), due_us)
         else:
+            if not lane.fresh:
+                lane.set_aside(base, 0)
             lane.fresh += count
 
     def lost(self, base: int, count: int) -> None:
         """A batch is damaged: its positions are used, its messages are given to nobody."""
         lane = self.lane(MAX_PRIORITY - (base >> LANE_SHIFT))
-        if not lane.fresh and not lane.skips:
-            lane.cursor = base + count
-        else:
-            lane.skips.add(base)
+        lane.set_aside(base, count)
         lane.end = base + count
         lane.tail = max(lane.tail, lane.end)
 
@@ -223,6 +233,7 @@ class QueueShard:
 
     def granted(self, given: Given, now_us: int) -> Grant:
         """Messages are leased: taken from wherever they wait."""
+        self.touched_us = max(self.touched_us, now_us)
         run = self._take(given.position, given.span)
         return self.leases.give(given.number, run, given.lease_us, now_us)
 
@@ -245,6 +256,7 @@ class QueueShard:
     def changed(self, change: Change, now_us: int) -> None:
         """One change from the log, or one just decided."""
         op = change.op
+        self.touched_us = max(self.touched_us, now_us)
         if op == Op.EXTEND:
             self.leases.extend(self.leases.grants[change.grant], change.arg, now_us)
         elif op <= Op.EXPIRE:

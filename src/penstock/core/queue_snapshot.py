@@ -25,6 +25,7 @@ def _run(packed: Any) -> Run:
 def snapshot(queue: QueueShard) -> dict[str, Any]:
     """Everything that a restart must know. What is accepted but not visible is not in it."""
     return {
+        "origin": queue.origin,
         "lanes": [
             (start, lane.cursor, lane.end, lane.fresh, list(lane.skips), lane.index.snapshot())
             for start, lane in queue.lanes.items()
@@ -44,7 +45,7 @@ def restore(
     shard: int, stream: int, options: QueueOptions, totals: Totals, data: dict[str, Any]
 ) -> QueueShard:
     """The queue that made this snapshot; its leases must be restarted."""
-    queue = QueueShard(shard, stream, options, totals)
+    queue = QueueShard(shard, stream, options, totals, data["origin"])
     for start, cursor, end, fresh, skips, columns in data["lanes"]:
         index = BatchIndex.restore(columns)
         queue.lanes[start] = Lane(cursor, end, end, index, set(skips), fresh)

@@ -26,6 +26,7 @@ MAX_POP_MESSAGES = 100_000
 MAX_POP_BYTES = 8 << 20
 MAX_WAIT_MS = 300_000
 MAX_WAITERS = 10_000  # of one queue
+FORGET_AFTER_US = 120_000_000
 
 Grants = list[tuple[QueueShard, list[tuple[Given, Grant]]]]
 
@@ -180,6 +181,23 @@ class Queues:
         self.kernel.send(connection, Verb.SUBSCRIBE, request)
         return subscription
 
+    def closed(self, stream: int) -> None:
+        """A queue was deleted: whoever waits for its messages is told."""
+        view = self.views.pop(stream, None)
+        if view is None:
+            return
+        error = NotFoundError("this queue was deleted")
+        for waiter in view.waiters:
+            if not waiter.over:
+                waiter.over = True
+                self.kernel.fail(waiter.connection, Verb.POP, waiter.request, error)
+        for subscription in view.subscriptions:
+            if not subscription.over:
+                subscription.over = True
+                self.kernel.fail(
+                    subscription.connection, Verb.SUBSCRIBE, subscription.request, error
+                )
+
     def serve(self, view: QueueView) -> None:
         """Hands ready messages to whoever waits, the longest waiting first."""
         if view.stream not in self.kernel.streams or self.kernel.refusing is not None:
@@ -299,6 +317,20 @@ class Queues:
         keep_us = stream.options.id_window_ms * 1000
         queue.ids.expire(self.kernel.now_us - keep_us)
 
+    def forget_idle(self, shard: Shard) -> None:
+        """Drops empty parts of queues that nothing happened to for a while.
+
+        A later one starts above all positions and grants that were used, so that an old token is
+        never taken for a new one.
+        """
+        before_us = self.kernel.now_us - FORGET_AFTER_US
+        for stream, queue in list(shard.queues.items()):
+            if queue.empty and queue.touched_us < before_us:
+                del shard.queues[stream]
+                view = self.view(stream)
+                view.shards.pop(shard.id, None)
+                view.timers_us.pop(shard.id, None)
+
     # --- figures ---------------------------------------------------------------------------
 
     def figures(self, stream: Stream) -> dict[str, Any]:
@@ -312,7 +344,7 @@ class Queues:
             "dead": sum(run.messages for q in parts for run in q.dead.values()),
             "messages": stream.totals.messages,
             "bytes": stream.totals.bytes,
-            "pushed": sum(q.pushed for q in parts),
+            "pushed": stream.totals.pushed,
             "oldest_ms": self._oldest_ms(parts),
             "shards": len(parts),
         }

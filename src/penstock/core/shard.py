@@ -17,6 +17,7 @@ from penstock.wire.durability import Durability
 from penstock.wire.messages import QueueOptions, StreamInfo, TopicOptions
 
 CONTROL = 0xFFFF  # the shard of definitions and sessions
+ORIGIN_BITS = 20  # one record never gives out more positions or grants than these can count
 
 
 class Stream(NamedTuple):
@@ -64,7 +65,8 @@ class Shard:
         queue = self.queues.get(stream)
         if queue is None:
             definition = self.streams[stream]
-            queue = QueueShard(self.id, stream, definition.options, definition.totals)
+            origin = self.last << ORIGIN_BITS
+            queue = QueueShard(self.id, stream, definition.options, definition.totals, origin)
             self.queues[stream] = queue
         return queue
 

@@ -84,15 +84,18 @@ class Transactions:
 
     def _check(self, txn: m.Transact) -> None:
         """Raises if any part cannot be done now; changes nothing."""
-        taken: set[tuple[int, int, int, int]] = set()
+        taken: dict[tuple[int, int, int], int] = {}
         for ack in txn.acks:
             queue = self._queue_of(ack)
             item = SettleItem(Settle.ACK, ack.shard, ack.count, ack.grant, ack.position, 0)
             change = rules.settle(queue, item, self.kernel.now_us)
-            marks = {(ack.stream, ack.shard, ack.grant, ack.position + n) for n in range(ack.count)}
-            if change is None or marks & taken or not _whole(queue, ack):
+            if change is None:
                 raise LeaseLostError("a message of this transaction was acknowledged before")
-            taken |= marks
+            grant, name = queue.leases.grants[ack.grant], (ack.stream, ack.shard, ack.grant)
+            wanted = window(ack.position, ack.count, grant.position)
+            if wanted & ~grant.mask or wanted & taken.get(name, 0):
+                raise LeaseLostError("a message of this transaction was acknowledged before")
+            taken[name] = taken.get(name, 0) | wanted
         for commit in txn.commits:
             check_group(commit.group)
             partition = self.topics.partition(commit.stream, commit.partition)
@@ -101,8 +104,8 @@ class Transactions:
             stream = self.kernel.stream(write.stream, "table")
             self.tables.check_write(stream, write.key, write.value, write.if_version)
         for push in txn.pushes:
-            stream, _, batch = self._target(push)
-            self.pushes.check(stream, batch, _PLAIN)
+            stream, shard, batch = self._target(push)
+            self.pushes.check(stream, shard, batch, _PLAIN)
 
     def _queue_of(self, ack: m.TxnSettle) -> QueueShard:
         self.kernel.stream(ack.stream, "queue")
@@ -189,10 +192,3 @@ def _parts(txn: m.Transact) -> Iterator[_Part]:
     yield from txn.commits
     yield from txn.writes
     yield from txn.pushes
-
-
-def _whole(queue: QueueShard, ack: m.TxnSettle) -> bool:
-    """Whether all messages of the ack are still in the grant."""
-    grant = queue.leases.grants[ack.grant]
-    wanted = window(ack.position, ack.count, grant.position)
-    return wanted & grant.mask == wanted

@@ -167,6 +167,8 @@ class Maintenance:
         shards = fabric.kernel.shards
         for first in range(0, len(shards), SHARDS_A_STEP):
             group = shards[first : first + SHARDS_A_STEP]
+            for shard in group:
+                fabric.queues.forget_idle(shard)
             sections = {f"shard-{s.id}": _encode(s.snapshot()) for s in group if s.last}
             if sections:
                 yield _adding(writer, sections)

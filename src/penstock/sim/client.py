@@ -6,18 +6,19 @@ used with `yield from`, exactly as the other shells run it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from penstock.client.producer import Producer
-from penstock.client.protocol import Pending, Protocol, Request, Resend, Subscription
+from penstock.client.protocol import Protocol
+from penstock.client.requests import Pending, Request, Resend, Subscription, listen, unlisten
 from penstock.client.settle import Settler, SettleRequest
 from penstock.client.state import FabricState
 from penstock.client.steps import Finish, FinishAny, Start, Step
 from penstock.client.welcome import check_same, hello_frame, read_welcome
 from penstock.errors import DeadlineError, PenstockError, ProtocolError, UnavailableError
 from penstock.sim.network import Link, Listener, Network
-from penstock.sim.world import Event, World
+from penstock.sim.world import Action, World
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import CREDIT, PROTOCOL_VERSION, Verb, frame
 from penstock.wire.messages import Hello, Welcome
@@ -228,7 +229,6 @@ class Task:
         self._world = client.world
         self._script = script
         self._turn = 0  # of waits: a late wake-up from an earlier one is ignored
-        self._deadline: Event | None = None
 
     def go_on(self, outcome: object, error: BaseException | None) -> None:
         """Runs the script until it has to wait."""
@@ -269,42 +269,55 @@ class Task:
             self._turn += 1
             self.go_on(outcome, error)
 
-    def _soon(self, turn: int, then: Callable[[int], None]) -> None:
-        """Never from inside the protocol core, which may be in the middle of its frames."""
-        self._world.after(0, lambda: then(turn))
-
     def _finish(self, pending: Pending, turn: int) -> None:
-        def done(turn: int) -> None:
-            self._wake(turn, pending.answer, pending.error)
-
         def late() -> None:
             if turn == self._turn and not pending.done:
                 self._client.abandon(pending)
                 self._wake(turn, None, DeadlineError("no answer in time"))
 
-        if pending.done:
-            self._soon(turn, done)
-            return
-        pending.then = lambda: self._soon(turn, done)
-        self._world.after(TIMEOUT_US + int(pending.request.patience_s * 1e6), late)
+        timeout_us = TIMEOUT_US + int(pending.request.patience_s * 1e6)
+        self._await([pending], turn, timeout_us, late, lambda: (pending.answer, pending.error))
 
     def _finish_any(self, step: FinishAny, turn: int) -> None:
-        def done(turn: int) -> None:
-            self._wake(turn, None, None)
-
-        if any(pending.done for pending in step.pending):
-            self._soon(turn, done)
-            return
-        for pending in step.pending:
-            pending.then = lambda: self._soon(turn, done)
-        self._world.after(int(step.seconds * 1e6), lambda: done(turn))
+        self._await_any(step.pending, turn, int(step.seconds * 1e6))
 
     def _hear(self, step: Hear, turn: int) -> None:
-        def done(turn: int) -> None:
-            self._wake(turn, None, None)
+        self._await_any([step.subscription], turn, step.us)
 
-        if step.subscription.done:
-            self._soon(turn, done)
+    def _await_any(
+        self, waited: Sequence[Pending | Subscription], turn: int, timeout_us: int
+    ) -> None:
+        nothing = (None, None)
+        self._await(waited, turn, timeout_us, lambda: self._wake(turn, None, None), lambda: nothing)
+
+    def _await(
+        self,
+        waited: Sequence[Pending | Subscription],
+        turn: int,
+        timeout_us: int,
+        late: Action,
+        outcome: Callable[[], tuple[object, BaseException | None]],
+    ) -> None:
+        """Wakes the script when one of them is done, but never from inside the protocol core,
+        which may be in the middle of its frames."""
+
+        def wake() -> None:
+            self._world.after(0, arrived)
+
+        def arrived() -> None:
+            for each in waited:
+                unlisten(each, wake)
+            deadline.cancel()
+            self._wake(turn, *outcome())
+
+        def over() -> None:
+            for each in waited:
+                unlisten(each, wake)
+            late()
+
+        deadline = self._world.after(timeout_us, over)
+        if any(each.done for each in waited):
+            wake()
             return
-        step.subscription.then = lambda: self._soon(turn, done)
-        self._world.after(step.us, lambda: done(turn))
+        for each in waited:
+            listen(each, wake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from penstock.client import ops_topic
 from penstock.client.consume import ConsumeState
@@ -51,7 +52,7 @@ class Consumer(Actor):
         for each in popped:
             delivery = Delivery(
                 self.stream.name, name_of(each.value), each.shard, each.position,
-                each._granted.grant, each.deliveries, self.client.name, asked_us,
+                each._granted.grant, each.deliveries, self.stream.level, self.client.name, asked_us,
                 self.world.now_us, self.stream.lease_us,
             )  # fmt: skip
             self.history.deliveries.append(delivery)
@@ -131,11 +132,11 @@ class Subscriber(Consumer):
             yield Sleep(RETRY_US)
 
 
+@dataclass
 class TopicReader(Actor):
     """Reads one partition from the start, and commits how far it came."""
 
-    partition = 0
-    group = "readers"
+    partition: int = 0
 
     def run(self) -> Script[None]:
         """Until the work is over."""
@@ -167,7 +168,7 @@ class TopicReader(Actor):
         self.history.reads.append(read)
 
     def _commit(self, offset: int, topic: ops_topic.TopicState) -> Script[None]:
-        group = f"{self.group}-{self.client.name.split('.')[0]}"
+        group = self.client.name
         commit = Commit(self.stream.name, group, self.partition, offset, self.world.now_us)
         self.history.commits.append(commit)
         yield from ops_topic.commit(topic, group, {self.partition: offset})

@@ -48,6 +48,7 @@ class Delivery:
     position: int
     grant: int
     count: int  # the delivery count that came with it
+    level: str
     consumer: str
     asked_us: int
     got_us: int

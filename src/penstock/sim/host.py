@@ -152,7 +152,7 @@ class Host:
         """Something that must never happen, whatever the faults."""
         if self.broken is None:
             self.broken = text
-            self.world.note(f"{self.name} is broken: {text}")
+            self.world.note(f"{self.name} is broken: {text.splitlines()[0]}")
 
     # --- connections -----------------------------------------------------------------------
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from penstock.client import ops_push
 from penstock.client.messages import Receipt
-from penstock.client.state import NamedProducerState, StreamState
+from penstock.client.state import NamedProducerState, QueueState, StreamState
 from penstock.errors import PenstockError, UnavailableError
 from penstock.sim.actors import RETRY_US, Actor
 from penstock.sim.client import Script, Sleep
-from penstock.sim.history import Push, message, name_of
+from penstock.sim.history import Push, message
 
 KEYS = 5
 MAX_BATCH = 12
@@ -36,55 +38,48 @@ class QueueProducer(Actor):
             yield from self.rest(60_000)
             count = self.world.between(2, MAX_BATCH) if self.world.chance(0.4) else 1
             pushes = [self._push(line, index + row) for row in range(count)]
+            values = [message(push.value.decode(), self._size()) for push in pushes]
             index += count
             try:
                 if count == 1:
-                    yield from self._single(queue, pushes[0])
+                    yield from self._single(queue, pushes[0], values[0])
                 else:
-                    yield from self._batch(queue, pushes)
+                    yield from self._batch(queue, pushes, values)
             except PenstockError as error:
                 refused(pushes, error)
 
+    def _size(self) -> int:
+        return self.world.between(1, 200 if self.world.chance(0.8) else 4000)
+
     def _push(self, line: str, index: int) -> Push:
-        size = self.world.between(30, 200) if self.world.chance(0.8) else self.world.between(1, 4000)
-        value = message(f"{line}:{index}", size)
+        value = f"{line}:{index}".encode()
         key = None
         if self.stream.ordered == "key":
             key = b"k%d" % self.world.between(0, KEYS - 1)
-        push = Push(self.stream.name, name_of(value), key, line, index, self.world.now_us)
-        self._values[push.value] = value
+        push = Push(self.stream.name, value, key, line, index, self.world.now_us)
         return self.history.push(push)
 
-    @property
-    def _values(self) -> dict[bytes, bytes]:
-        values: dict[bytes, bytes] = self.__dict__.setdefault("values", {})
-        return values
-
-    def _terms(self) -> dict[str, float]:
-        if self.stream.ordered != "no":
-            return {}
-        terms: dict[str, float] = {}
-        if self.world.chance(0.2):
+    def _terms(self) -> dict[str, Any]:
+        terms: dict[str, Any] = {}
+        if self.stream.ordered == "no" and self.world.chance(0.2):
             terms["priority"] = self.world.between(1, 3)
-        if self.world.chance(0.2):
+        if self.stream.ordered == "no" and self.world.chance(0.2):
             terms["delay"] = self.world.between(1, 3000) / 1000
         return terms
 
-    def _single(self, queue: StreamState, push: Push) -> Script[None]:
-        value, terms = self._values.pop(push.value), self._terms()
-        steps = ops_push.push(queue, value, key=push.key, **terms)  # type: ignore[arg-type]
-        receipt = yield from steps
+    def _single(self, queue: QueueState, push: Push, value: bytes) -> Script[None]:
+        receipt = yield from ops_push.push(queue, value, key=push.key, **self._terms())
         _stored(push, receipt, 0, self.world.now_us)
 
-    def _batch(self, queue: StreamState, pushes: Sequence[Push]) -> Script[None]:
-        values = [self._values.pop(push.value) for push in pushes]
+    def _batch(
+        self, queue: QueueState, pushes: Sequence[Push], values: list[bytes]
+    ) -> Script[None]:
         keys = [push.key for push in pushes] if self.stream.ordered == "key" else None
-        steps = ops_push.push_many(
-            queue, values, keys=keys, batch=self.world.between(1, MAX_BATCH),  # type: ignore[arg-type]
-            **self._terms(),
-        )  # fmt: skip
-        receipts = yield from steps
-        if keys is not None:  # sorted by shard: receipts do not follow the order of values
+        size = self.world.between(1, MAX_BATCH)
+        receipts = yield from ops_push.push_many(
+            queue, values, keys=keys, batch=size, **self._terms()
+        )
+        if keys is not None:  # grouped by shard: the receipts do not follow the values
             for push in pushes:
                 push.stored, push.done_us = True, self.world.now_us
                 push.level = receipts.durability or "unknown"
@@ -126,16 +121,19 @@ class Publisher(Actor):
         return self.history.push(push)
 
 
+@dataclass
 class NamedProducer(Actor):
     """A producer that survives its process: after trouble it goes on where the node says."""
 
-    name = "named"
+    name: str = "named"
 
     def run(self) -> Script[None]:
         """Until the work is over."""
-        stream = yield from (
-            self.open_topic() if self.stream.kind == "topic" else self.open_queue()
-        )
+        stream: StreamState
+        if self.stream.kind == "topic":
+            stream = yield from self.open_topic()
+        else:
+            stream = yield from self.open_queue()
         while self.busy:
             try:
                 info = yield from ops_push.open_producer(stream, self.name)

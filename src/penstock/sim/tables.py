@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from penstock.client import ops_table, transaction
 from penstock.client.messages import LeasedMessage
 from penstock.client.state import QueueState, TableState
 from penstock.client.transaction import TransactionState
 from penstock.errors import ConflictError, PenstockError, UnavailableError
-from penstock.sim.actors import RETRY_US, Stream
-from penstock.sim.actors import Actor as _Actor
+from penstock.sim.actors import RETRY_US, Actor, Stream
 from penstock.sim.client import Script, Sleep
 from penstock.sim.consumers import Consumer
 from penstock.sim.history import (
@@ -23,7 +24,7 @@ from penstock.sim.history import (
 KEYS = 4
 
 
-class TableClient(_Actor):
+class TableClient(Actor):
     """Reads and writes a few entries that others write too."""
 
     def run(self) -> Script[None]:
@@ -64,6 +65,7 @@ class TableClient(_Actor):
         return (yield from ops_table.put(table, op.key, op.value, if_version=op.if_version))
 
 
+@dataclass
 class Transactor(Consumer):
     """Pops, and acks, pushes and writes in one transaction."""
 
@@ -73,11 +75,8 @@ class Transactor(Consumer):
     def run(self) -> Script[None]:
         """Until the work is over."""
         queue = yield from self.open_queue()
-        others = Consumer(self.stage, self.client, self.target), _Actor(
-            self.stage, self.client, self.ledger
-        )
-        target = yield from others[0].open_queue()
-        ledger = yield from others[1].open_table()
+        target = yield from Actor(self.stage, self.client, self.target).open_queue()
+        ledger = yield from Actor(self.stage, self.client, self.ledger).open_table()
         serial = 0
         while self.busy:
             try:

@@ -43,9 +43,10 @@ GOALS = (
     Goal("push written, p50", "push written/p50", 2.0, False, "echo written/p50"),
     Goal("push synced, p50", "push synced/p50", 1.5, False, "echo synced/p50"),
     Goal("10,000 topics against 10", "publish 10000 topics", 0.7, True, "publish 10 topics"),
-    Goal("memory, waiting in batches", "memory batches", 100, False),
-    Goal("memory, waiting one by one", "memory singles", 200, False),
-    Goal("memory, every second one acked", "memory acked", 400, False),
+    Goal("memory, batches waiting", "memory batches", 100, False),
+    Goal("memory, batches half acked", "memory batches, leased", 200, False),
+    Goal("memory, singles waiting", "memory singles", 200, False),
+    Goal("memory, singles half acked", "memory singles, leased", 400, False),
     Goal("directory, against its bound", "space/of bound", 1.0, False),
 )
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock import Fabric, connect
 from penstock.cli.benchmarks.figures import Figures, latencies
 from penstock.cli.benchmarks.settings import Settings
-from penstock.client.blocking import Fabric, connect
 
 PACE_PER_SECOND = 1000
 _WARM_UP = 100

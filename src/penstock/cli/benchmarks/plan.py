@@ -8,66 +8,98 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from penstock import connect
 from penstock.cli.benchmarks.figures import Figures
 from penstock.cli.benchmarks.floors import ECHOES, Floors
 from penstock.cli.benchmarks.latency import Latency
 from penstock.cli.benchmarks.measure import Measurement
+from penstock.cli.benchmarks.memory import in_batches, one_by_one
 from penstock.cli.benchmarks.processes import NodeProcess, pinned
-from penstock.cli.benchmarks.settings import Settings
+from penstock.cli.benchmarks.recovery import reopen
+from penstock.cli.benchmarks.settings import DEFAULT_GROUPS, Settings
+from penstock.cli.benchmarks.space import push_and_pop
+from penstock.cli.benchmarks.topics import FEW, MANY, Topics
 from penstock.cli.benchmarks.workloads import Bulk
-from penstock.client.blocking import connect
 
 ONE_CPU = ", one CPU"
+Alone = Callable[[Settings, Path], Figures]
+"""A measurement with a node of its own."""
 
 
 class Plan:
-    """The measurements of the groups that were asked for, on one node and its floors."""
+    """The measurements of the groups that were asked for; what they need is started with them."""
 
     def __init__(self, settings: Settings, directory: Path, stack: ExitStack) -> None:
         self._settings = settings
-        self.node = stack.enter_context(NodeProcess(directory / "node"))
-        fabric = stack.enter_context(connect(self.node.url, name="bench"))
-        self._floors = Floors(settings, directory, stack)
-        self._bulk = Bulk(settings, self.node, fabric)
-        self._latency = Latency(settings, self.node.url, fabric)
+        self._directory = directory
+        self._stack = stack
 
     def measurements(self) -> Iterator[Measurement]:
         """In the order of a round: every floor next to what is compared with it."""
-        chosen = self._settings.groups
+        chosen = set(self._settings.groups)
+        if chosen & set(DEFAULT_GROUPS):
+            yield from self._on_one_node(chosen)
+        if "topics" in chosen:
+            for count in (FEW, MANY):
+                topics = Topics(self._settings, self._directory, self._stack, count)
+                yield Measurement(f"publish {count} topics", topics.publish)
+        alone: dict[str, dict[str, Alone]] = {
+            "memory": {"memory batches": in_batches, "memory singles": one_by_one},
+            "recovery": {
+                "recovery batches": partial(reopen, single=False),
+                "recovery singles": partial(reopen, single=True),
+            },
+            "space": {"space": push_and_pop},
+        }
+        for group in alone.keys() & chosen:
+            for name, run in alone[group].items():
+                yield Measurement(name, partial(run, self._settings, self._directory), once=True)
+
+    def _on_one_node(self, chosen: set[str]) -> Iterator[Measurement]:
+        settings, stack = self._settings, self._stack
+        node = stack.enter_context(NodeProcess(self._directory / "node"))
+        fabric = stack.enter_context(connect(node.url, name="bench"))
+        floors = Floors(settings, self._directory, stack)
+        bulk = Bulk(settings, node, fabric)
         if "push" in chosen:
-            yield Measurement("pipe in", self._floors.pipe_in)
-            yield Measurement("pipe in, encoding", partial(self._floors.pipe_in, encode=True))
-            yield Measurement("push", self._bulk.push)
+            yield Measurement("pipe in", floors.pipe_in)
+            yield Measurement("pipe in, encoding", partial(floors.pipe_in, encode=True))
+            yield Measurement("push", bulk.push)
         if "pop" in chosen:
-            yield Measurement("pipe out", self._floors.pipe_out)
-            yield Measurement("pipe out, decoding", partial(self._floors.pipe_out, decode=True))
-            yield Measurement("pop", self._bulk.pop)
+            yield Measurement("pipe out", floors.pipe_out)
+            yield Measurement("pipe out, decoding", partial(floors.pipe_out, decode=True))
+            yield Measurement("pop", bulk.pop)
         if "loop" in chosen:
-            yield Measurement("loop", self._bulk.loop)
+            yield Measurement("loop", bulk.loop)
         if "latency" in chosen:
-            yield from self._latencies("")
-            if self._settings.pin:
-                for kind in ECHOES:
-                    self._floors.start(kind)  # only what runs can be bound
-                yield from self._latencies(ONE_CPU)
+            latency = Latency(settings, node.url, fabric)
+            yield from _latencies(floors, latency, node)
+            if settings.pin:
+                yield from _latencies(floors, latency, node, ONE_CPU)
 
-    def _latencies(self, suffix: str) -> Iterator[Measurement]:
-        floors, latency = self._floors, self._latency
-        for kind in ECHOES:
-            name = f"{'echo' if kind == 'echo' else 'echo ' + kind}{suffix}"
-            yield self._latency_run(name, partial(floors.round_trips, kind, name), suffix)
-            if kind != "echo":
-                name = f"push {kind}{suffix}"
-                yield self._latency_run(name, partial(latency.push, kind, name), suffix)
-        name = f"pop + ack{suffix}"
-        yield self._latency_run(name, partial(latency.pop, name), suffix)
-        name = f"end to end{suffix}"
-        yield self._latency_run(name, partial(latency.end_to_end, name), suffix)
 
-    def _latency_run(self, name: str, run: Callable[[], Figures], suffix: str) -> Measurement:
-        def bound() -> Figures:
-            cpus = {min(os.sched_getaffinity(0))} if suffix else set()
-            with pinned([os.getpid(), self.node.pid, *self._floors.pids], cpus):
-                return run()
+def _latencies(
+    floors: Floors, latency: Latency, node: NodeProcess, suffix: str = ""
+) -> Iterator[Measurement]:
+    """Single operations; with a suffix all processes share one CPU, so that none is woken."""
+    runs: list[tuple[str, Callable[[str], Figures]]] = []
+    for kind in ECHOES:
+        floors.start(kind)
+        runs.append((echo_name(kind), partial(floors.round_trips, kind)))
+        if kind != "echo":
+            runs.append((f"push {kind}", partial(latency.push, kind)))
+    runs += [("pop + ack", latency.pop), ("end to end", latency.end_to_end)]
+    for name, run in runs:
+        full = name + suffix
+        yield Measurement(full, partial(_bound, partial(run, full), floors, node, bool(suffix)))
 
-        return Measurement(name, bound)
+
+def _bound(run: Callable[[], Figures], floors: Floors, node: NodeProcess, bind: bool) -> Figures:
+    cpus = {min(os.sched_getaffinity(0))} if bind else set()
+    with pinned([os.getpid(), node.pid, *floors.pids], cpus):
+        return run()
+
+
+def echo_name(kind: str) -> str:
+    """What the figures of an echo are called."""
+    return kind if kind == "echo" else f"echo {kind}"

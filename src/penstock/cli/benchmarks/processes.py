@@ -1,4 +1,4 @@
-"""Processes that a benchmark or the demo starts: they are ended by their own id, nothing else is."""
+"""Processes that a benchmark or the demo starts; each is ended by its own id, nothing else is."""
 
 from __future__ import annotations
 

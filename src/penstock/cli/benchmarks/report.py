@@ -17,7 +17,14 @@ from penstock.cli.benchmarks.goals import Outcome
 from penstock.cli.benchmarks.measure import Results
 from penstock.cli.benchmarks.settings import Settings
 
+PIPE_WIDTH = 140  # columns where there is no terminal
 _LIBRARIES = ("penstock", "uvloop", "numpy", "msgspec", "xxhash")
+
+
+def console_for(stderr: bool = False) -> Console:
+    """Where tables and progress go."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
 
 
 def show(console: Console, results: Results, outcomes: list[Outcome]) -> None:

@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from penstock import Fabric, Message, Queue
 from penstock.cli.benchmarks.figures import NANOSECONDS, RATE, Figure, Figures
 from penstock.cli.benchmarks.processes import NodeProcess, cpu_seconds
 from penstock.cli.benchmarks.settings import Settings
-from penstock.client.blocking import Fabric, Queue
-from penstock.client.blocking_messages import Message
 
 PREFETCH = 32_000  # of the consumer that takes whole deliveries
 _SINGLED_DELIVERIES = 10  # one delivery of so many is acknowledged message by message

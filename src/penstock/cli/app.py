@@ -1,0 +1,59 @@
+"""The command line: `penstock`.
+
+Commands import the library when they run, not before: `penstock --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import typer
+
+from penstock.cli import doctor, queue, serve, stats, table, top, topic
+from penstock.cli.command import new_app, told_errors
+
+OTHERS = {
+    "bench": "Measure this machine: queues, topics, and what its disk and loopback allow.",
+    "demo": "Show what Penstock does, in a minute.",
+    "sim": "Run the simulator: many nodes, faults, one seed.",
+}
+"""Commands that are programs of their own: a module of this package with a function of its name."""
+
+app = new_app("Penstock: queues, topics and tables in one durable fabric.")
+app.command()(serve.serve)
+app.add_typer(queue.app, name="queue")
+app.add_typer(topic.app, name="topic")
+app.add_typer(table.app, name="table")
+app.command()(top.top)
+app.command()(stats.stats)
+app.command()(doctor.doctor)
+app.command()(stats.version)
+
+
+def _hand_over(name: str) -> None:
+    """A command that is imported only when it is called, with all arguments for itself."""
+
+    def run(context: typer.Context) -> None:
+        module = importlib.import_module(f"penstock.cli.{name}")
+        program = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        program.command()(getattr(module, name))
+        with told_errors(as_json="--json" in context.args):
+            program(context.args, prog_name=f"penstock {name}")
+
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(name, help=OTHERS[name], context_settings=settings)(run)
+
+
+for _name in OTHERS:
+    if importlib.util.find_spec(f"penstock.cli.{_name}") is not None:
+        _hand_over(_name)
+
+
+def main() -> None:
+    """Entry point of the `penstock` program."""
+    app(prog_name="penstock")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Promises of queues, held against what producers and consumers saw."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from penstock.sim.actors import Stream
+from penstock.sim.history import Delivery, History, Push, Settlement
+
+UNSYNCED_US = 5_000_000  # what is written and not synced is at risk for so long, at most
+
+
+def check_queue(history: History, queue: Stream) -> list[str]:
+    """Everything that is wrong with one queue."""
+    mine = [each for each in history.deliveries if each.queue == queue.name]
+    by_value: dict[bytes, list[Delivery]] = defaultdict(list)
+    for each in mine:
+        by_value[each.value].append(each)
+    found: list[str] = []
+    for value, deliveries in by_value.items():
+        push = history.pushes.get(value)
+        found += _check_origin(queue, value, push, deliveries)
+        found += _check_acks(value, deliveries, history)
+        found += _check_causes(value, push, deliveries, history)
+    found += _check_lost(history, queue, by_value)
+    if queue.ordered != "no":
+        found += _check_order(history, queue, mine)
+    return found
+
+
+def _check_origin(
+    queue: Stream, value: bytes, push: Push | None, deliveries: list[Delivery]
+) -> Iterator[str]:
+    if push is None:
+        yield f"ghost: {value!r} was delivered from {queue.name} and never sent"
+        return
+    if push.stream != queue.name:
+        yield f"ghost: {value!r} was sent to {push.stream} and delivered from {queue.name}"
+    if push.stored is False:
+        yield f"ghost: {value!r} was refused and delivered"
+    places = {(each.shard, each.position) for each in deliveries}
+    if push.place is not None:
+        places.add(push.place)
+    if len(places) > 1:
+        yield f"stored twice: {value!r} is at {sorted(places)} (shard, position)"
+
+
+def _accepted(deliveries: list[Delivery]) -> list[tuple[Delivery, Settlement]]:
+    return [
+        (each, settlement)
+        for each in deliveries
+        for settlement in each.settlements
+        if settlement.op == "ack" and settlement.accepted
+    ]
+
+
+def _check_acks(value: bytes, deliveries: list[Delivery], history: History) -> Iterator[str]:
+    accepted = _accepted(deliveries)
+    owners = {(each.consumer, each.grant) for each, _ in accepted}
+    if len(owners) > 1:
+        yield f"acked twice: {value!r} by {sorted(owners)} (consumer, grant)"
+    for acked, settlement in accepted:
+        for each in deliveries:
+            later = each.asked_us > settlement.done_us
+            if each is not acked and later and not _at_risk(acked, settlement, each, history):
+                yield (
+                    f"acked and back: {value!r}, acked at {settlement.done_us} by "
+                    f"{acked.consumer}, was delivered at {each.got_us} to {each.consumer}"
+                )
+
+
+def _at_risk(
+    acked: Delivery, settlement: Settlement, each: Delivery, history: History
+) -> bool:
+    """Whether a power loss may have taken an ack that was only written."""
+    return acked.level != "synced" and any(
+        settlement.sent_us <= at <= each.got_us for at in history.power_losses
+    )
+
+
+def _check_causes(
+    value: bytes, push: Push | None, deliveries: list[Delivery], history: History
+) -> Iterator[str]:
+    """Of every two deliveries the later must have a cause, and a higher count."""
+    line = sorted(deliveries, key=lambda each: each.grant)
+    for first, second in zip(line, line[1:], strict=False):
+        begun_us = max(first.asked_us, 0 if push is None else push.sent_us)
+        lost_power = any(begun_us <= at <= second.got_us for at in history.power_losses)
+        if second.count <= first.count and not lost_power:
+            yield (
+                f"delivery count: {value!r} came with {first.count} under grant {first.grant} and "
+                f"with {second.count} under grant {second.grant}"
+            )
+        expired = second.got_us >= begun_us + first.lease_us
+        nacked = any(s.op == "nack" and s.sent_us <= second.got_us for s in first.settlements)
+        between = second.count > first.count + 1  # there was one that nobody noted
+        if not (expired or nacked or lost_power or between):
+            yield (
+                f"delivered again without a cause: {value!r} under grant {first.grant} at "
+                f"{first.got_us} and under {second.grant} at {second.got_us}"
+            )
+
+
+def _check_lost(
+    history: History, queue: Stream, by_value: dict[bytes, list[Delivery]]
+) -> Iterator[str]:
+    if not history.drained:
+        return
+    for push in history.pushes.values():
+        if push.stream != queue.name or push.stored is not True or push.value in history.dead:
+            continue
+        if push.value not in by_value and not _may_be_lost(push, history):
+            yield (
+                f"lost: {push.value!r} was acknowledged ({push.level}) at {push.done_us} and "
+                "never came"
+            )
+        deliveries = by_value.get(push.value, [])
+        settled = any(s.op == "ack" and s.accepted is not False for d in deliveries for s in d.settlements)
+        if deliveries and not settled and not _may_be_lost(push, history):
+            yield f"lost: {push.value!r} was delivered, not acknowledged, and is gone"
+
+
+def _may_be_lost(push: Push, history: History) -> bool:
+    """What was only written may go with the power, as long as it is not synced."""
+    return push.level != "synced" and any(
+        push.sent_us <= at <= push.done_us + UNSYNCED_US for at in history.power_losses
+    )
+
+
+def _check_order(history: History, queue: Stream, deliveries: list[Delivery]) -> Iterator[str]:
+    """When a message is out, everything before it (in the queue or of its key) was acked."""
+    lines: dict[bytes | None, list[Delivery]] = defaultdict(list)
+    for each in deliveries:
+        push = history.pushes.get(each.value)
+        if push is not None:
+            lines[push.key if queue.ordered == "key" else None].append(each)
+    for line in lines.values():
+        yield from _check_line(line, history)
+
+
+def _check_line(line: list[Delivery], history: History) -> Iterator[str]:
+    firsts: dict[int, Delivery] = {}
+    acked_us: dict[int, int] = {}  # by position: when an ack was first sent
+    for each in line:
+        known = firsts.get(each.position)
+        if known is None or each.got_us < known.got_us:
+            firsts[each.position] = each
+        for settlement in each.settlements:
+            if settlement.op == "ack" and settlement.accepted is not False:
+                before = acked_us.get(each.position, settlement.sent_us)
+                acked_us[each.position] = min(before, settlement.sent_us)
+    ordered = sorted(firsts.items())
+    for (position, first), (_, second) in zip(ordered, ordered[1:], strict=False):
+        together = first.grant == second.grant
+        free_us = acked_us.get(position)
+        if not together and second.value not in history.dead and first.value not in history.dead and (
+            free_us is None or free_us > second.got_us
+        ):
+            yield (
+                f"out of order: {second.value!r} was delivered at {second.got_us} while "
+                f"{first.value!r} before it was not done"
+            )
+    yield from _check_lines_of_producers(ordered, history)
+
+
+def _check_lines_of_producers(
+    ordered: list[tuple[int, Delivery]], history: History
+) -> Iterator[str]:
+    last: dict[str, int] = {}
+    for _, each in ordered:
+        push = history.pushes[each.value]
+        if push.index < last.get(push.line, -1):
+            yield f"out of order: {push.value!r} stands after message {last[push.line]} of its line"
+        last[push.line] = max(push.index, last.get(push.line, -1))

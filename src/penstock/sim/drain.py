@@ -1,0 +1,96 @@
+"""The last act: everything that is still there is taken out and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.client import ops_queue, ops_table, ops_topic
+from penstock.client.delivery import read_grants
+from penstock.client.messages import LeasedMessage
+from penstock.client.ops_queue import PopRequest
+from penstock.client.state import QueueState
+from penstock.errors import PenstockError
+from penstock.sim.actors import RETRY_US, Actor, Stage, Stream
+from penstock.sim.client import Client, Script, Sleep
+from penstock.sim.consumers import Consumer
+from penstock.sim.history import TableOp, name_of
+from penstock.wire.frames import PopMode, Settle
+
+MAX_ROUNDS = 20_000
+MAX_IDLE = 400
+POP = 500
+
+
+class Drain:
+    """Takes out all messages, reads all topics and tables. `done` when nothing is left."""
+
+    def __init__(self, stage: Stage, streams: Sequence[Stream], ledger: str) -> None:
+        self._stage = stage
+        self._streams = streams
+        self._ledger = ledger
+        self.done = False
+        self.left: str | None = None  # why it gave up
+
+    def run(self, client: Client) -> Script[None]:
+        """Everything, one stream after the other."""
+        for stream in self._streams:
+            if stream.kind == "queue":
+                yield from self._queue(Consumer(self._stage, client, stream))
+            elif stream.kind == "topic":
+                yield from self._topic(Actor(self._stage, client, stream))
+            else:
+                yield from self._table(Actor(self._stage, client, stream))
+        self._stage.history.drained = self.left is None
+        self.done = True
+
+    def _queue(self, actor: Consumer) -> Script[None]:
+        queue = yield from actor.open_queue()
+        figures: dict[str, object] = {}
+        idle = 0
+        for _ in range(MAX_ROUNDS):
+            if idle > MAX_IDLE:
+                break
+            try:
+                taken = yield from actor.pop(queue, POP, 0.0)
+                yield from actor.settle(queue, taken, Settle.ACK)
+                if not taken:
+                    idle += 1
+                    figures = yield from ops_queue.stats(queue)
+                    if figures["messages"] == figures["dead"]:
+                        yield from self._dead(queue)
+                        return
+                    yield Sleep(1_000_000)
+            except PenstockError:
+                yield Sleep(RETRY_US)
+        self.left = f"{actor.stream.name} does not become empty: {figures}"
+
+    def _dead(self, queue: QueueState) -> Script[None]:
+        request = PopRequest(queue._settler, POP, 0.0, None, PopMode.PEEK_DEAD)
+        answer: bytearray = yield request
+        for each in LeasedMessage.all_of(read_grants(answer, queue._settler)):
+            self._stage.history.dead.add(name_of(each.value))
+
+    def _topic(self, actor: Actor) -> Script[None]:
+        topic = yield from actor.open_topic()
+        for partition in range(topic.partitions):
+            reader = ops_topic.PartitionReader(topic, partition, "start")
+            rows: list[tuple[int, bytes]] = []
+            while not reader.at_end:
+                for batch in (yield from reader.read(0.0)):
+                    values = map(name_of, batch.values)
+                    rows += zip(batch.offsets.tolist(), values, strict=True)
+            self._stage.history.final_topics[actor.stream.name, partition] = rows
+
+    def _table(self, actor: Actor) -> Script[None]:
+        table = yield from actor.open_table()
+        history, world = self._stage.history, self._stage.world
+        sent_us = world.now_us
+        entries = yield from ops_table.scan_all(table, b"")
+        if actor.stream.name == self._ledger:
+            history.final_table = {each.key: (each.value, each.version) for each in entries}
+            return
+        found = {each.key: (each.value, each.version) for each in entries}
+        for key in sorted({op.key for op in history.table} | set(found)):
+            read = TableOp(key, "get", "drain", sent_us, done_us=world.now_us)
+            read.outcome = found.get(key)
+            history.table.append(read)
