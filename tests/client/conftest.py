@@ -68,6 +68,8 @@ class FaultyTransport:
     def close(self) -> None:
         self._broken = True
         self._inner.close()
+        with self._line.inline.changed:
+            self._line.inline.changed.notify_all()
 
 
 @pytest.fixture(autouse=True)

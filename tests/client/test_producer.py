@@ -74,9 +74,12 @@ def test_a_push_behind_a_refused_one_is_displaced():
     lane = Lane(5)
     first, second = take(lane, 10), take(lane, 5)
     assert not lane.refused(first, 10, LimitError("full"))
+    third = take(lane, 1)
     assert lane.refused(second, 5, InvalidError("leaves a gap"))
+    assert lane.refused(third, 1, ForgottenError("starts at 15 instead of 0"))
     assert lane.mend()
     assert lane.next == 0
+    assert not lane.refused(take(lane, 1), 1, InvalidError("wrong in itself"))
 
 
 def test_a_hole_below_numbers_in_use_ends_the_lane():

@@ -93,7 +93,7 @@ def bench(
             pin=pin,
         )
         results = run(settings, console)
-    outcomes = judge(results)
+    outcomes = judge(results, quick)
     if json_output:
         typer.echo(json.dumps(as_json(settings, results, outcomes), indent=2))
     else:

@@ -281,15 +281,16 @@ class AsyncConnection:
             self._restoring = None
 
     async def _connect(self) -> None:
-        self._greeting = self._loop.create_future()
+        greeting = self._greeting = self._loop.create_future()
         wire = Wire(self._received, self._ended)
         try:
             await self._dial(wire)
             wire.send([hello_frame(self._hello)])
-            welcome = read_welcome(await self._greeting)
+            welcome = read_welcome(await greeting)
             check_same(self._welcome, welcome)
             self._check_open()
         except BaseException as error:
+            greeting.cancel()
             wire.close(UnavailableError(f"the greeting failed: {error}"))
             raise
         finally:

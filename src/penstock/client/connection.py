@@ -149,7 +149,7 @@ class Connection:
     def wait(self, waitable: Waitable, deadline: float, patience_s: float = 0.0) -> bool:
         """Reads, or lets another thread read, until something is there; False at the deadline.
 
-        DeadlineError if there is no connection by then, and for `patience_s` from when it is missed.
+        DeadlineError if there is no connection by then, and for `patience_s` since it was lost.
         """
         while not waitable.done:
             if self._reading.acquire(blocking=False):

@@ -81,7 +81,11 @@ class Refusal(NamedTuple):
 class LeasedMessage:
     """A message out of a queue. Its other columns are read when they are asked for."""
 
-    __slots__ = ("_granted", "position", "value")
+    __slots__ = {
+        "_granted": "The lease that covers it.",
+        "position": "Where it is in its shard.",
+        "value": "What was pushed.",
+    }
 
     def __init__(self, value: bytes, position: int, granted: Granted) -> None:
         self.value = value
@@ -140,7 +144,12 @@ class LeasedMessage:
 class TopicMessage:
     """A message of a topic."""
 
-    __slots__ = ("_batch", "_row", "partition", "value")
+    __slots__ = {
+        "_batch": "The batch that it is a row of.",
+        "_row": "Which row.",
+        "partition": "The partition that it is in.",
+        "value": "What was published.",
+    }
 
     def __init__(self, value: bytes, row: int, batch: Batch, partition: int) -> None:
         self.value = value

@@ -64,7 +64,7 @@ class Lane:
         self.instance = instance
         self.next = first
         self.stored = first  # messages that the node has answered for
-        self._hole: int | None = None  # the lowest number that was refused
+        self._hole: int | None = None  # the lowest number that was refused for its own sake
         # Filled by whoever reads answers, emptied by whoever sends: no lock is shared.
         self._refused: deque[tuple[int, int]] = deque()
 
@@ -74,11 +74,16 @@ class Lane:
         A node takes no number before it has all those below it, so a refusal takes those behind it
         along. They were not stored, and can be sent again under other numbers.
         """
-        displaced = type(error) is InvalidError and self._hole is not None and self._hole < sequence
+        behind = self._hole is not None and self._hole < sequence
+        if behind and type(error) in (InvalidError, ForgottenError):
+            self._refused.append((sequence, count))
+            return True
+        if isinstance(error, UnavailableError | ForgottenError | ProtocolError):
+            self._refused.append((sequence, 0))  # nobody knows whether it was stored
+            return False
         self._hole = sequence if self._hole is None else min(self._hole, sequence)
-        unused = not isinstance(error, UnavailableError | ForgottenError | ProtocolError)
-        self._refused.append((sequence, count if unused else 0))
-        return displaced
+        self._refused.append((sequence, count))
+        return False
 
     def mend(self) -> bool:
         """Gives back the last numbers if they were refused; False if a hole is left below others,

@@ -12,7 +12,7 @@ from penstock.client.producer import Lane
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.rows import Headers, Rows
 from penstock.client.steps import Finish, Start, Steps
-from penstock.errors import InvalidError, LimitError, PenstockError, ProtocolError
+from penstock.errors import ForgottenError, InvalidError, LimitError, PenstockError, ProtocolError
 from penstock.wire.buffers import ZEROS, Buffer, pad8
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
@@ -142,12 +142,12 @@ def push_one(
     request = PushRequest(place, rows, terms, time_us, extra)
     try:
         answer: bytearray = yield request
-    except InvalidError as error:
+    except (InvalidError, ForgottenError) as error:
         answer, request = yield from push_again(request, error)
     return request.receipt(answer)
 
 
-def push_again(request: PushRequest, error: InvalidError) -> Steps[tuple[bytearray, PushRequest]]:
+def push_again(request: PushRequest, error: PenstockError) -> Steps[tuple[bytearray, PushRequest]]:
     """Sends a push again that was only displaced, else raises the error that it was refused with.
 
     In streams that keep an order it is not sent again: what came after it may be stored by now.
@@ -158,7 +158,7 @@ def push_again(request: PushRequest, error: InvalidError) -> Steps[tuple[bytearr
         request = request.again()
         try:
             return (yield request), request
-        except InvalidError as refusal:
+        except (InvalidError, ForgottenError) as refusal:
             error = refusal
     raise LimitError("too many pushes before this one were refused; it was not stored")
 
@@ -204,7 +204,7 @@ class Pipeline:
         try:
             try:
                 answer: bytearray = yield Finish(pending)
-            except InvalidError as error:
+            except (InvalidError, ForgottenError) as error:
                 answer, request = yield from push_again(request, error)
         except PenstockError as error:
             error.add_note(f"{self.receipts.count:,} messages were stored before this error")

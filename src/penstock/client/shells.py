@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.client.steps import Steps
@@ -37,12 +37,12 @@ def blocking(
 
 def awaitable(
     operation: Callable[Concatenate[Owner, P], Steps[T]],
-) -> Callable[Concatenate[Owner, P], Awaitable[T]]:
+) -> Callable[Concatenate[Owner, P], Coroutine[Any, Any, T]]:
     """The operation as a method whose result is awaited."""
 
     @functools.wraps(operation)
-    def method(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        outcome: Awaitable[T] = self._run(operation(self, *args, **kwargs))
+    def method(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        outcome: Coroutine[Any, Any, T] = self._run(operation(self, *args, **kwargs))
         return outcome
 
     return method

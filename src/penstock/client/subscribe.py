@@ -46,7 +46,8 @@ class TopicSubscription:
         self._resting = deque(self._readers)
         self._under_way: dict[int, tuple[Pending, FetchRequest]] = {}
         self._arrived: deque[tuple[int, Batch]] = deque()
-        self._handed: dict[int, int] = {}  # next offset, of partitions with something new
+        self._handed: dict[int, int] = {}  # the offset after what was handed out
+        self._committed: dict[int, int] = {}
         self._current: tuple[int, Batch, Iterator[TopicMessage]] | None = None
 
     def locate(self) -> Steps[None]:
@@ -111,9 +112,10 @@ class TopicSubscription:
             self._current = None
 
     def positions(self) -> dict[int, int]:
-        """For each partition that was read, the offset after the last message handed out."""
+        """Of each partition with something to commit: the offset after what was handed out."""
         self._settle_current()
-        return dict(self._handed)
+        done = self._committed
+        return {each: offset for each, offset in self._handed.items() if done.get(each) != offset}
 
     def commit(self) -> Steps[None]:
         """Commits what was handed out since the last commit, the current message included."""
@@ -122,6 +124,4 @@ class TopicSubscription:
         positions = self.positions()
         if positions:
             yield from commit(self._topic, self._group, positions)
-            for partition, offset in positions.items():
-                if self._handed.get(partition) == offset:
-                    del self._handed[partition]
+            self._committed.update(positions)

@@ -17,7 +17,7 @@ from penstock.client.settle import ack_items
 from penstock.client.shells import Runs
 from penstock.client.state import FabricState, QueueState, TableState, TopicState
 from penstock.client.steps import Steps, body_of, decoder
-from penstock.errors import ClosedError, InvalidError, LimitError, PenstockError
+from penstock.errors import ClosedError, ForgottenError, InvalidError, LimitError, PenstockError
 from penstock.wire.buffers import Buffer
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Settle, SettleItem, Verb
@@ -239,7 +239,7 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
         request = TransactRequest(transaction._fabric, transact)
         try:
             answer: bytearray = yield request
-        except InvalidError:
+        except (InvalidError, ForgottenError):
             if not request.displaced:
                 raise
         else:

@@ -114,7 +114,8 @@ class Fabric:
         shards, control = self.kernel.shards, self.kernel.control
         for entry in entries:
             shard = control if entry.shard == CONTROL else shards[entry.shard]
-            if entry.number > shard.safe:
+            # What is kept in memory only is committed at once, out of turn.
+            if entry.number > shard.safe and entry.level:
                 shard.safe = entry.number
             if entry.done is not None:
                 entry.done(entry)
@@ -267,8 +268,11 @@ class Fabric:
         elif isinstance(note, SessionEnded):
             self.tables.sessions.pop(note.session, None)
 
-    def restart(self, now_us: int) -> None:
-        """After the last record: time starts anew, and cut-off transactions are carried out."""
+    def restart(self, now_us: int, first_grant: int = 1) -> None:
+        """After the last record: time starts anew, and cut-off transactions are carried out.
+
+        `first_grant` is above all grants that were ever given, also those that are lost.
+        """
         kernel = self.kernel
         kernel.now_us = now_us
         kernel.effects.clear()  # what was freed meanwhile is not counted as live either
@@ -277,7 +281,7 @@ class Fabric:
                 parts = (s.tables.get(stream.info.id) for s in kernel.shards)
                 stream.totals.bytes = sum(table.bytes for table in parts if table is not None)
         for shard in (*kernel.shards, kernel.control):
-            shard.restart(now_us)
+            shard.restart(now_us, first_grant)
             shard.safe = shard.last
         self.tables.restart()
         for shard in kernel.shards:

@@ -93,10 +93,9 @@ class Kernel:
         options = read_options(info.kind, info.options)
         stream = self.streams[info.id] = Stream(info, options, totals, level_of(options))
         self.names[info.namespace, info.kind, info.name] = info.id
-        for shard in self.shards:
+        for shard in self.shards if known is not None else ():
             if (queue := shard.queues.get(info.id)) is not None:
                 queue.options = options
-        for shard in self.shards:
             for key in [key for key in shard.partitions if key[0] == info.id]:
                 shard.partitions[key].options = options
         return stream

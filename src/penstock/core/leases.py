@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from penstock.core.runs import Run
+from penstock.core.runs import Run, window
+from penstock.wire.limits import MAX_BATCH_MESSAGES
 
 SETTLED_KEPT = 1024  # finished grants that are remembered, so that a resent ack is known
+SETTLED_BITS = 1 << 22  # and messages that they cover
 
 
 @dataclass(slots=True)
@@ -17,7 +19,7 @@ class Grant(Run):
     number: int = 0
     lease_us: int = 0
     deadline_us: int = 0
-    only_acks: bool = True  # so far nothing was given back: a resent ack is known to be one
+    acked: int = 0  # mask of what was acknowledged: a resent ack is known to be one
 
 
 class Leases:
@@ -27,15 +29,15 @@ class Leases:
     length replaces a heap. An extended grant is put in again; its old place is passed over.
     """
 
-    __slots__ = ("_due", "_settled", "_settled_order", "grants", "messages", "next_number")
+    __slots__ = ("_due", "_settled", "_settled_bits", "grants", "messages", "next_number")
 
     def __init__(self, next_number: int = 1) -> None:
         self.grants: dict[int, Grant] = {}
         self.messages = 0
         self.next_number = next_number
         self._due: dict[int, deque[tuple[int, int]]] = {}
-        self._settled: set[int] = set()
-        self._settled_order: deque[int] = deque()
+        self._settled: dict[int, tuple[int, int]] = {}  # grant: its position and `acked`
+        self._settled_bits = 0
 
     def give(self, number: int, run: Run, lease_us: int, now_us: int) -> Grant:
         """A grant of the run; its deliveries count goes up by one."""
@@ -56,23 +58,31 @@ class Leases:
         """Takes messages out of a grant. The bits that were still in it."""
         bits &= grant.mask
         grant.mask ^= bits
-        grant.only_acks &= acked
+        if acked:
+            grant.acked |= bits
         self.messages -= bits.bit_count()
         if not grant.mask:
             del self.grants[grant.number]
-            if grant.only_acks:
-                self._remember(grant.number)
+            if grant.acked:
+                self._remember(grant.number, grant.position, grant.acked)
         return bits
 
-    def acked(self, number: int) -> bool:
-        """Whether all of this grant was acknowledged, not long ago."""
-        return number in self._settled
+    def acked(self, number: int, position: int, count: int) -> bool:
+        """Whether these messages were acknowledged under this grant, not long ago."""
+        grant = self.grants.get(number)
+        first, mask = self._settled.get(number, (0, 0))
+        if grant is not None:
+            first, mask = grant.position, grant.acked
+        if not mask or not 0 <= position - first <= MAX_BATCH_MESSAGES:
+            return False
+        return not window(position, count, first) & ~mask
 
-    def _remember(self, number: int) -> None:
-        self._settled.add(number)
-        self._settled_order.append(number)
-        if len(self._settled_order) > SETTLED_KEPT:
-            self._settled.discard(self._settled_order.popleft())
+    def _remember(self, number: int, position: int, acked: int) -> None:
+        self._settled[number] = (position, acked)
+        self._settled_bits += acked.bit_length()
+        while len(self._settled) > SETTLED_KEPT or self._settled_bits > SETTLED_BITS:
+            _, forgotten = self._settled.pop(next(iter(self._settled)))
+            self._settled_bits -= forgotten.bit_length()
 
     def expired(self, now_us: int) -> list[Grant]:
         """Grants whose time is over. They stay until they are settled."""
@@ -92,8 +102,13 @@ class Leases:
         """When the next lease may run out."""
         return min((queue[0][0] for queue in self._due.values() if queue), default=None)
 
-    def restart(self, now_us: int) -> None:
-        """After recovery: durations are kept, deadlines are not. All leases start anew."""
+    def restart(self, now_us: int, first_grant: int) -> None:
+        """After recovery: durations are kept, deadlines are not. All leases start anew.
+
+        New grants are numbered from `first_grant` at least: grants that were given before and lost
+        with the power must not be taken for them.
+        """
+        self.next_number = max(self.next_number, first_grant)
         self._due.clear()
         for grant in self.grants.values():
             self.extend(grant, grant.lease_us, now_us)
@@ -103,22 +118,27 @@ class Leases:
         return {
             "grants": [
                 (g.number, g.position, g.mask.to_bytes(g.span // 8 + 1, "little"), g.deliveries,
-                 g.lease_us, g.only_acks)
+                 g.lease_us, _pack(g.acked))
                 for g in self.grants.values()
             ],
             "next": self.next_number,
-            "settled": list(self._settled),
+            "settled": [(n, first, _pack(mask)) for n, (first, mask) in self._settled.items()],
         }  # fmt: skip
 
     @classmethod
     def restore(cls, data: dict[str, object]) -> Leases:
         """The leases that made this snapshot; call `restart` before use."""
         leases = cls()
-        rows: list[tuple[int, int, bytes, int, int, bool]] = data["grants"]  # type: ignore[assignment]
-        for number, position, mask, deliveries, lease_us, only_acks in rows:
+        rows: list[tuple[int, int, bytes, int, int, bytes]] = data["grants"]  # type: ignore[assignment]
+        for number, position, mask, deliveries, lease_us, acked in rows:
             run = Run(position, int.from_bytes(mask, "little"), deliveries - 1)
-            leases.give(number, run, lease_us, 0).only_acks = only_acks
+            leases.give(number, run, lease_us, 0).acked = int.from_bytes(acked, "little")
         leases.next_number = data["next"]  # type: ignore[assignment]
-        for number in data["settled"]:  # type: ignore[attr-defined]
-            leases._remember(number)
+        settled: list[tuple[int, int, bytes]] = data["settled"]  # type: ignore[assignment]
+        for number, position, acked in settled:
+            leases._remember(number, position, int.from_bytes(acked, "little"))
         return leases
+
+
+def _pack(mask: int) -> bytes:
+    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")

@@ -151,12 +151,12 @@ class Partition:
         claim = self.claims.get(group)
         if (
             claim is not None
-            and claim.owner
             and token != claim.token
-            and (token or claim.deadline_us > now_us)
+            and (token or (claim.owner and claim.deadline_us > now_us))
         ):
+            holder = claim.owner or "nobody now"
             raise FencedError(
-                f"partition {self.number} is claimed by {claim.owner!r} for group {group!r}"
+                f"partition {self.number} is claimed by {holder} for group {group!r}"
             )
 
     def decide_claim(
@@ -189,7 +189,7 @@ class Partition:
             if not too_old and not (keep_bytes and left > keep_bytes):
                 break
             start = stored.base + stored.span
-            left -= stored.length
+            left -= stored.live_bytes
         return start
 
     # --- snapshot --------------------------------------------------------------------------

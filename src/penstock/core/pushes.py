@@ -37,14 +37,12 @@ class Pushes:
         base = self._duplicate(shard, stream, batch, extra, resend)
         if base is None:
             self.check(stream, shard, batch, extra)
-            shard.producers.has_room(self.kernel.now_us)
             entry = self.accept(shard, stream, body.partition, batch, extra, level)
             base = batch.header.base
         else:
             entry = self.kernel.barrier(level)
         duplicate = entry.kind == Kind.BARRIER
-        number = 0 if duplicate else shard.id
-        receipt = RECEIPT.pack(*Receipt(max(base, 0), batch.count, number, level, duplicate))
+        receipt = RECEIPT.pack(*Receipt(max(base, 0), batch.count, shard.id, level, duplicate))
         kernel = self.kernel
         kernel.answer_when_safe(
             entry, connection, Verb.PUSH, request,
@@ -62,7 +60,7 @@ class Pushes:
         """Where a push goes: a partition's own shard, or the one that the producer chose."""
         if stream.info.kind == "topic":
             return self.topics.shard(stream, partition)
-        if shard >= len(self.kernel.shards):
+        if not 0 <= shard < len(self.kernel.shards):
             raise InvalidError(f"shard {shard}: there are {len(self.kernel.shards)}")
         return self.kernel.shards[shard]
 
@@ -75,11 +73,12 @@ class Pushes:
             known = shard.producers.check(header.producer, header.instance, header.sequence, resend)
             if known is not None:
                 return known
-        if extra.id is not None:
-            queue = shard.queue(stream.info.id)
-            queue.ids.expire(self.kernel.now_us - stream.options.id_window_ms * 1000)
-            return queue.ids.find(extra.id)
-        return None
+        queue = shard.queues.get(stream.info.id)
+        if extra.id is None or queue is None:
+            return None
+        queue.ids.expire(self.kernel.now_us - stream.options.id_window_ms * 1000)
+        held = queue.held.get(extra.id)  # it is known at least as long as it is held
+        return queue.ids.find(extra.id) if held is None else held.position
 
     def _belongs(self, stream: Stream, shard: Shard, extra: PushExtra) -> bool:
         """Whether a push may go to this shard: an id and an ordered queue have their own."""

@@ -64,6 +64,13 @@ class Lane:
     skips: set[int] = field(default_factory=set)  # bases of batches that wait out of line
     fresh: int = 0  # messages
 
+    def grow(self, base: int, count: int) -> None:
+        """A batch at `base` counts from now on."""
+        if base < self.end:  # made while the log is folded: it began later than when it was live
+            self.cursor = self.end = self.tail = base
+        self.end = base + count
+        self.tail = max(self.tail, self.end)
+
     def set_aside(self, base: int, count: int) -> None:
         """The batch at `base` is not fresh: the cursor passes it, now or when it gets there."""
         if self.fresh:
@@ -77,9 +84,10 @@ class QueueShard:
     """The state machine of one queue in one shard."""
 
     def __init__(
-        self, shard: int, stream: int, options: QueueOptions, totals: Totals, origin: int = 0
-    ) -> None:
-        """`origin` is where positions and grants start: above all that were used here before."""
+        self, shard: int, stream: int, options: QueueOptions, totals: Totals, origin: int = 0,
+        first_grant: int = 1,
+    ) -> None:  # fmt: skip
+        """`origin` is where positions start: above all that were used here before."""
         self.shard = shard
         self.origin = origin
         self.touched_us = 0  # when something last happened here
@@ -90,7 +98,7 @@ class QueueShard:
         self.delayed = Delayed()
         self.held: dict[bytes, Run] = {}
         self.dead: dict[int, Run] = {}
-        self.leases = Leases(origin + 1)
+        self.leases = Leases(first_grant)
         self.ids = IdWindow()
         self.keys = KeyQueues() if options.ordered == "key" else None
         self.totals = totals
@@ -197,8 +205,7 @@ class QueueShard:
         lane, base, count = self.lane(header.priority), header.base, header.count
         arrived = header.arrived_us
         lane.index.append(base, count, location, length, arrived)
-        lane.tail = max(lane.tail, base + count)
-        lane.end = base + count
+        lane.grow(base, count)
         self.totals.stored(count, length)
         self.touched_us = max(self.touched_us, arrived)
         due_us = arrived - header.due_us if header.due_us < 0 else header.due_us
@@ -221,9 +228,8 @@ class QueueShard:
     def lost(self, base: int, count: int) -> None:
         """A batch is damaged: its positions are used, its messages are given to nobody."""
         lane = self.lane(MAX_PRIORITY - (base >> LANE_SHIFT))
+        lane.grow(base, count)
         lane.set_aside(base, count)
-        lane.end = base + count
-        lane.tail = max(lane.tail, lane.end)
 
     def _store_keyed(self, base: int, keys: list[bytes | None]) -> None:
         assert self.keys is not None

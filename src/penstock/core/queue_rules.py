@@ -46,7 +46,7 @@ def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
         raise InvalidError(f"{item.count} messages cannot be settled at once")
     grant = queue.leases.grants.get(item.grant)
     if grant is None:
-        if item.op == Settle.ACK and queue.leases.acked(item.grant):
+        if item.op == Settle.ACK and queue.leases.acked(item.grant, item.position, item.count):
             return None
         raise LeaseLostError(f"lease {item.grant} of shard {item.shard} is over")
     if grant.deadline_us <= now_us:
@@ -55,7 +55,7 @@ def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
     if not 0 <= offset <= MAX_BATCH_MESSAGES:
         raise InvalidError(f"position {item.position} is not part of lease {item.grant}")
     if not window(item.position, item.count, grant.position) & grant.mask:
-        if item.op == Settle.ACK and grant.only_acks:
+        if item.op == Settle.ACK and queue.leases.acked(item.grant, item.position, item.count):
             return None
         raise LeaseLostError(f"position {item.position} is not part of lease {item.grant} any more")
     return _change(queue, grant, item)

@@ -326,6 +326,7 @@ class Queues:
         before_us = self.kernel.now_us - FORGET_AFTER_US
         for stream, queue in list(shard.queues.items()):
             if queue.empty and queue.touched_us < before_us:
+                shard.first_grant = max(shard.first_grant, queue.leases.next_number)
                 del shard.queues[stream]
                 view = self.view(stream)
                 view.shards.pop(shard.id, None)

@@ -55,6 +55,7 @@ class Shard:
         self.partitions: dict[tuple[int, int], Partition] = {}
         self.tables: dict[int, TableShard] = {}
         self.forwarded: dict[int, tuple[int, int]] = {}
+        self.first_grant = 1  # above all grants of parts of queues that are forgotten or lost
         self.invisible: set[int] = set()  # numbers of pushes that are not committed yet
         self.damaged: list[tuple[int, int, int, int]] = []  # stream, partition, base, count
 
@@ -66,7 +67,9 @@ class Shard:
         if queue is None:
             definition = self.streams[stream]
             origin = self.last << ORIGIN_BITS
-            queue = QueueShard(self.id, stream, definition.options, definition.totals, origin)
+            queue = QueueShard(
+                self.id, stream, definition.options, definition.totals, origin, self.first_grant
+            )
             self.queues[stream] = queue
         return queue
 
@@ -187,10 +190,11 @@ class Shard:
                 for change in changes:
                     self.queue(stream).changed(change, now_us)
 
-    def restart(self, now_us: int) -> None:
+    def restart(self, now_us: int, first_grant: int) -> None:
         """After recovery: leases and claims last their whole length again."""
+        self.first_grant = first_grant
         for queue in self.queues.values():
-            queue.leases.restart(now_us)
+            queue.leases.restart(now_us, first_grant)
         for partition in self.partitions.values():
             partition.restart(now_us)
 

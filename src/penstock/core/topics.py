@@ -49,7 +49,7 @@ class Topics:
     def shard(self, stream: Stream, partition: int) -> Shard:
         """Where a partition lives."""
         placement = stream.info.placement
-        if partition >= len(placement):
+        if not 0 <= partition < len(placement):
             raise InvalidError(f"partition {partition}: the topic has {len(placement)}")
         return self.kernel.shards[placement[partition]]
 
@@ -74,6 +74,8 @@ class Topics:
         if self._serve(connection, request, body, body.wait_ms > 0):
             return None
         readers = self.readers.setdefault((body.stream, body.partition), deque())
+        if len(readers) >= MAX_READERS:
+            readers = self.readers[body.stream, body.partition] = still_waiting(readers)
         if len(readers) >= MAX_READERS:
             raise LimitError(f"{MAX_READERS:,} reads wait for this partition already")
         reader = Reader(connection, body, request)

@@ -53,8 +53,8 @@ class Transactions:
 
     def run(self, connection: int, request: int, txn: m.Transact) -> None:
         """Answers when the whole transaction is safe; on an error nothing was changed."""
-        if txn.home >= len(self.kernel.shards) or not txn.producer:
-            raise InvalidError("a transaction needs a home shard and a producer")
+        if not 0 <= txn.home < len(self.kernel.shards) or not txn.producer or txn.sequence < 0:
+            raise InvalidError("a transaction needs a home shard, a producer and its sequence")
         if not 0 < len(list(_parts(txn))) <= MAX_PARTS:
             raise InvalidError(f"a transaction has 1 to {MAX_PARTS:,} parts")
         home = self.kernel.shards[txn.home]

@@ -75,6 +75,11 @@ class Maintenance:
 
     # --- what to do ------------------------------------------------------------------------
 
+    def recovered(self, position: int, records: int) -> None:
+        """Replay started here and took so many records: they count as journal since then."""
+        self.position = position
+        self._records = -records
+
     def want_checkpoint(self) -> None:
         """The next step begins a checkpoint, whether it is due or not."""
         self._wanted = True
@@ -83,6 +88,7 @@ class Maintenance:
         """The next piece of work, if there is any and none is running."""
         if self._running or self.engine.journal.stopped is not None or now_us < self._wait_us:
             return None
+        self._wait_us = 0
         if self._work is None:
             self._work = self._choose()
             if self._work is None:

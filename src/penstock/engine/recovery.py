@@ -25,6 +25,7 @@ from penstock.store.recovery import Cut, JournalReader, read_journal
 from penstock.store.scan import Damage, Record
 
 SHARDS = 256
+GRANT_BITS = 24  # a segment has room for fewer grants than these can count
 _decode = msgspec.msgpack.decode
 _encode = msgspec.msgpack.encode
 
@@ -90,12 +91,15 @@ def open_engine(
         disk, files, identity.directory, reader.end, reader.segments(), segment_bytes=segment_bytes
     )
     _count_live(fabric, files)
+    _forget_missing(disk, files, accept_damage)
     cleaner = Cleaner(disk, files, identity.directory, segment_bytes)
     engine = Engine(disk, files, journal, fabric, cleaner, pace)
     engine.identity = _encode(identity)
-    engine.maintenance.position = checkpoint.position
+    engine.maintenance.recovered(checkpoint.position, report.records)
     engine.recovered = report.figures()
-    fabric.restart(now_us)
+    # A grant leaves the node only after its segment has a durable name: the numbers of this start
+    # are above all that were given before, whatever a power loss took.
+    fabric.restart(now_us, files.next_number << GRANT_BITS)
     engine.settle(now_us)
     return engine
 
@@ -208,6 +212,16 @@ def _count_live(fabric: Fabric, files: Files) -> None:
         files.freed(file.number << 32, file.live)
     for stored in _all_stored(fabric):
         files.stored(stored.location, stored.live_bytes)
+
+
+def _forget_missing(disk: Disk, files: Files, accept_damage: bool) -> None:
+    """Files that were dropped after the checkpoint was written. Nothing in them can be wanted."""
+    names = set(disk.names())
+    for file in files.all():
+        if file.name not in names:
+            if file.live and not accept_damage:
+                raise DamagedError(f"{file.name} is missing, and {file.live:,} bytes in it are live")
+            files.drop(file.number)
 
 
 def _all_stored(fabric: Fabric) -> Iterator[Stored]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import combinations
 
 from penstock.sim.actors import Stream
 from penstock.sim.history import Delivery, History, Push, Settlement
@@ -56,26 +57,25 @@ def _accepted(deliveries: list[Delivery]) -> list[tuple[Delivery, Settlement]]:
 
 
 def _check_acks(value: bytes, deliveries: list[Delivery], history: History) -> Iterator[str]:
-    accepted = _accepted(deliveries)
-    owners = {(each.consumer, each.grant) for each, _ in accepted}
-    if len(owners) > 1:
-        yield f"acked twice: {value!r} by {sorted(owners)} (consumer, grant)"
+    accepted = sorted(_accepted(deliveries), key=lambda item: item[1].sent_us)
+    for (first, ack), (second, other) in combinations(accepted, 2):
+        mine = (first.consumer, first.grant), (second.consumer, second.grant)
+        if mine[0] != mine[1] and not _at_risk(first, ack, other.done_us, history):
+            yield f"acked twice: {value!r} by {mine[0]} and {mine[1]} (consumer, grant)"
     for acked, settlement in accepted:
         for each in deliveries:
-            later = each.asked_us > settlement.done_us
-            if each is not acked and later and not _at_risk(acked, settlement, each, history):
+            later = each is not acked and each.asked_us > settlement.done_us
+            if later and not _at_risk(acked, settlement, each.got_us, history):
                 yield (
                     f"acked and back: {value!r}, acked at {settlement.done_us} by "
                     f"{acked.consumer}, was delivered at {each.got_us} to {each.consumer}"
                 )
 
 
-def _at_risk(
-    acked: Delivery, settlement: Settlement, each: Delivery, history: History
-) -> bool:
+def _at_risk(acked: Delivery, settlement: Settlement, until_us: int, history: History) -> bool:
     """Whether a power loss may have taken an ack that was only written."""
     return acked.level != "synced" and any(
-        settlement.sent_us <= at <= each.got_us for at in history.power_losses
+        settlement.sent_us <= at <= until_us for at in history.power_losses
     )
 
 

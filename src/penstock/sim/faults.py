@@ -11,7 +11,7 @@ from penstock.sim.host import Host
 from penstock.sim.network import TYPICAL_US, Network
 from penstock.sim.world import World
 
-EVERY_US = 2_500_000  # a fault, roughly
+EVERY_US = 1_200_000  # a fault, roughly
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ class Host:
         self._held: list[Action] = []
         self._timer: Event | None = None
         self._timer_us = 0
+        self._ticked_us = 0
         self._spins = 0
 
     @property
@@ -259,6 +260,8 @@ class Host:
 
     def _end_step(self, error: DiskError | None) -> None:
         assert self.engine is not None
+        if error is not None:
+            self.world.note(f"{self.name}: maintenance failed: {error}")
         self.engine.maintenance.end_step(error, self.now_us)
 
     def _begin_read(self, job: ReadJob) -> None:
@@ -274,9 +277,6 @@ class Host:
         due_us = engine.next_due()
         if due_us is None:
             return
-        self._spins = self._spins + 1 if due_us <= self.now_us else 0
-        if self._spins > MAX_SPINS:
-            self.fail(f"the engine never sleeps: due {self.now_us - due_us} us ago, again and again")
         if self._timer is not None and self._timer_us <= due_us:
             return
         if self._timer is not None:
@@ -289,6 +289,10 @@ class Host:
 
     def _tick(self) -> None:
         self._timer = None
+        self._spins = self._spins + 1 if self.world.now_us == self._ticked_us else 0
+        self._ticked_us = self.world.now_us
+        if self._spins > MAX_SPINS:
+            self.fail("the engine never sleeps: its timer is due again and again")
         self._guarded(self._tick_engine)
 
     def _tick_engine(self) -> None:

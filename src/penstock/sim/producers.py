@@ -35,7 +35,7 @@ class QueueProducer(Actor):
         queue = yield from self.open_queue()
         line, index = f"{self.stream.name}:{self.client.name}", 0
         while self.busy:
-            yield from self.rest(60_000)
+            yield from self.rest(250_000)
             count = self.world.between(2, MAX_BATCH) if self.world.chance(0.4) else 1
             pushes = [self._push(line, index + row) for row in range(count)]
             values = [message(push.value.decode(), self._size()) for push in pushes]
@@ -99,7 +99,7 @@ class Publisher(Actor):
         topic = yield from self.open_topic()
         index = 0
         while self.busy:
-            yield from self.rest(60_000)
+            yield from self.rest(250_000)
             count = self.world.between(1, 6)
             partition = self.world.between(0, topic.partitions - 1)
             line = f"{self.stream.name}:{self.client.name}:{partition}"
@@ -153,7 +153,7 @@ class NamedProducer(Actor):
 
     def _push_on(self, producer: NamedProducerState, index: int) -> Script[None]:
         while self.busy:
-            yield from self.rest(80_000)
+            yield from self.rest(250_000)
             count = self.world.between(1, NAMED_BATCH)
             pushes = [self._push(index + row) for row in range(count)]
             values = [message(push.value.decode(), 60) for push in pushes]

@@ -92,6 +92,11 @@ class Files:
         """Bytes used in all files."""
         return sum(file.used for file in self._files.values())
 
+    @property
+    def next_number(self) -> int:
+        """The number that the next file gets, unless another is reserved before."""
+        return self._next
+
     def allocate(self) -> int:
         """A file number that was never used before; OverflowError when there are no more."""
         number = self._next

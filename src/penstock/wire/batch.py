@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAGIC = b"PSB1"
 VERSION = 1
 HEADER_BYTES = 96
+MAX_BASE_BITS = 62  # so that base and row offset fit a signed number
 CHECKED_FROM = 40  # what the producer wrote starts here; the node's fields are before it
 
 HEADER = struct.Struct("<4sIQIIqQ BBBB I QQ qq II II")
@@ -132,6 +133,8 @@ class Batch:
             raise ProtocolError(f"batch length {header.length} in {len(buffer)} bytes")
         if not 0 < header.count <= MAX_BATCH_MESSAGES or header.priority > MAX_PRIORITY:
             raise ProtocolError("batch count or priority out of range")
+        if header.base >> MAX_BASE_BITS:
+            raise ProtocolError("batch base out of range")
         if verify and checksum_of(buffer) != header.checksum:
             raise DamagedError("the checksum of a batch does not hold")
         return cls(buffer, header)
@@ -215,8 +218,9 @@ class Batch:
         """The rows that hold these offsets, ascending; offsets that it lacks are left out."""
         offsets = self.offsets
         rows = np.searchsorted(offsets, positions)
-        rows = rows[rows < len(offsets)]
-        return rows[np.isin(offsets[rows], positions)]
+        inside = rows < len(offsets)
+        rows, positions = rows[inside], positions[inside]
+        return rows[offsets[rows] == positions]
 
     def take(self, rows: Rows) -> bytearray:
         """A new batch with only these rows (ascending); they keep their offsets."""

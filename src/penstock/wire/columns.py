@@ -56,7 +56,8 @@ class BinaryColumn:
         offsets: Ints = np.frombuffer(body, np.int32, count + 1, at)
         at += size + pad8(size)
         end = at + int(offsets[-1])
-        if offsets[0] != 0 or end > len(body) or (count > 1 and bool((np.diff(offsets) < 0).any())):
+        # Compared, not subtracted: a difference of hostile offsets may wrap around.
+        if offsets[0] != 0 or end > len(body) or bool((offsets[1:] < offsets[:-1]).any()):
             raise ProtocolError("column offsets are not ascending inside the batch")
         return cls(offsets, body[at:end], validity), end + pad8(end - at)
 

@@ -15,3 +15,5 @@ MAX_PRIORITY = 15
 MAX_IN_FLIGHT = 1024  # requests of one connection
 MAX_PARTITIONS = 4096
 MAX_LEASE_MS = 12 * 3600 * 1000
+MAX_DELAY_MS = 366 * 86_400_000  # of a nack
+MAX_TTL_MS = 100 * 366 * 86_400_000  # of a table's entry

@@ -12,7 +12,9 @@ from penstock.cli.benchmarks.processes import TICKS
 _KERNEL_THREADS = 2  # the parent of all of them
 
 
-class _Usage(NamedTuple):
+class Usage(NamedTuple):
+    """What a process has used, and whose child it is."""
+
     parent: int
     ticks: int  # its own and of the children that it has waited for
 
@@ -35,23 +37,24 @@ def _foreign_ticks() -> tuple[int, int]:
     line = Path("/proc/stat").read_text().splitlines()[0]
     user, nice, system, _, _, irq, softirq, stolen, *_ = map(int, line.split()[1:])
     usage = _all_usage()
-    ours = sum(usage[pid].ticks for pid in _family(usage, os.getpid()))
+    ours = sum(usage[pid].ticks for pid in family(usage, os.getpid()))
     kernel = sum(each.ticks for each in usage.values() if each.parent == _KERNEL_THREADS)
     return user + nice + system + irq + softirq - ours - kernel, stolen
 
 
-def _all_usage() -> dict[int, _Usage]:
-    usage: dict[int, _Usage] = {}
+def _all_usage() -> dict[int, Usage]:
+    usage: dict[int, Usage] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:  # it has ended
             continue
-        usage[int(name)] = _Usage(int(fields[1]), sum(map(int, fields[11:15])))
+        usage[int(name)] = Usage(int(fields[1]), sum(map(int, fields[11:15])))
     return usage
 
 
-def _family(usage: dict[int, _Usage], root: int) -> set[int]:
+def family(usage: dict[int, Usage], root: int) -> set[int]:
+    """A process and all that descend from it."""
     members = {root}
     grown = True
     while grown:

@@ -18,7 +18,7 @@ from penstock.cli.benchmarks.processes import NodeProcess, pinned
 from penstock.cli.benchmarks.recovery import reopen
 from penstock.cli.benchmarks.settings import DEFAULT_GROUPS, Settings
 from penstock.cli.benchmarks.space import push_and_pop
-from penstock.cli.benchmarks.topics import FEW, MANY, Topics
+from penstock.cli.benchmarks.topics import Topics
 from penstock.cli.benchmarks.workloads import Bulk
 
 ONE_CPU = ", one CPU"
@@ -40,9 +40,9 @@ class Plan:
         if chosen & set(DEFAULT_GROUPS):
             yield from self._on_one_node(chosen)
         if "topics" in chosen:
-            for count in (FEW, MANY):
-                topics = Topics(self._settings, self._directory, self._stack, count)
-                yield Measurement(f"publish {count} topics", topics.publish)
+            for name, count in Topics.SIZES.items():
+                topics = Topics(self._settings, self._directory, self._stack, name, count)
+                yield Measurement(name, topics.publish)
         alone: dict[str, dict[str, Alone]] = {
             "memory": {"memory batches": in_batches, "memory singles": one_by_one},
             "recovery": {
@@ -51,8 +51,8 @@ class Plan:
             },
             "space": {"space": push_and_pop},
         }
-        for group in alone.keys() & chosen:
-            for name, run in alone[group].items():
+        for group, runs in alone.items():
+            for name, run in runs.items() if group in chosen else ():
                 yield Measurement(name, partial(run, self._settings, self._directory), once=True)
 
     def _on_one_node(self, chosen: set[str]) -> Iterator[Measurement]:

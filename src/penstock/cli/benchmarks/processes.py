@@ -45,7 +45,8 @@ class Child:
             self.kill()
             raise
         if not self.line:
-            code = self._popen.wait(STOP_SECONDS)
+            self._ended()
+            code = self._popen.returncode
             tail = log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
             raise RuntimeError(f"{module} ended with {code} before it was ready:\n{tail}")
         self.start_seconds = time.perf_counter() - started

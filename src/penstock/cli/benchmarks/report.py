@@ -18,6 +18,7 @@ from penstock.cli.benchmarks.measure import Results
 from penstock.cli.benchmarks.settings import Settings
 
 PIPE_WIDTH = 140  # columns where there is no terminal
+_VERDICTS = {True: "[green]yes[/]", False: "[red]no[/]", None: "too small to tell"}
 _LIBRARIES = ("penstock", "uvloop", "numpy", "msgspec", "xxhash")
 
 
@@ -71,7 +72,7 @@ def _goal_table(results: Results, outcomes: list[Outcome]) -> Table:
             f"{number(measured)} {results.series[goal.figure].unit}",
             "" if floor is None else number(floor),
             f"{ratio:.2f}",
-            "[green]yes[/]" if passed else "[red]no[/]",
+            _VERDICTS[passed],
             max(notes, default=""),
         )
     return table

@@ -101,4 +101,6 @@ class Ledger:
 
     def wait_quantile(self, part: float) -> float:
         """Seconds from the sending of a message to its delivery."""
+        if not self._waited_ns:
+            return 0.0
         return float(np.quantile(np.concatenate(self._waited_ns), part)) / 1e9

@@ -1,0 +1,61 @@
+"""The public surface: what is exported, and that both shells offer the same."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import penstock
+from penstock import aio
+
+TWINS = [
+    (penstock.Fabric, aio.AsyncFabric),
+    (penstock.Queue, aio.AsyncQueue),
+    (penstock.Topic, aio.AsyncTopic),
+    (penstock.Table, aio.AsyncTable),
+    (penstock.Transaction, aio.AsyncTransaction),
+    (penstock.Message, aio.AsyncMessage),
+    (penstock.Delivery, aio.AsyncDelivery),
+    (penstock.DeadLetters, aio.AsyncDeadLetters),
+    (penstock.NamedProducer, aio.AsyncNamedProducer),
+    (penstock.TopicConsumer, aio.AsyncTopicConsumer),
+    (penstock.Consumer, aio.AsyncConsumer),
+    (penstock.BatchConsumer, aio.AsyncBatchConsumer),
+    (penstock.PartitionBatches, aio.AsyncPartitionBatches),
+]
+
+
+@pytest.mark.parametrize("module", [penstock, aio], ids=["penstock", "penstock.aio"])
+def test_what_is_exported_is_there_and_sorted(module):
+    assert all(hasattr(module, name) for name in module.__all__)
+    assert sorted(module.__all__) == sorted(set(module.__all__))
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def shown(kind: type, name: str) -> list[tuple[str, object]]:
+    parameters = inspect.signature(getattr(kind, name)).parameters.values()
+    return [(each.name, each.default) for each in parameters][1:]
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), TWINS)
+def test_both_shells_have_the_same_names_and_arguments(blocking, asynchronous):
+    assert public(blocking) == public(asynchronous)
+    for name in public(blocking):
+        if callable(getattr(blocking, name)):
+            assert shown(blocking, name) == shown(asynchronous, name), name
+
+
+@pytest.mark.parametrize("kind", [kind for twins in TWINS for kind in twins])
+def test_everything_public_is_documented(kind):
+    bare = [name for name in public(kind) if not inspect.getdoc(getattr(kind, name))]
+    assert bare == []
+
+
+def test_operations_keep_their_names_in_the_shells():
+    assert penstock.Queue.push.__name__ == "push"
+    assert "durable" in (penstock.Queue.push.__doc__ or "")
+    assert list(inspect.signature(penstock.Queue.push).parameters)[1] == "value"

@@ -1,0 +1,138 @@
+"""Blocking TCP: frames of all sizes, time-outs, both ends busy, the end of a connection."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.client.transport import SocketTransport
+from penstock.errors import ProtocolError, UnavailableError
+from penstock.wire.frames import Verb, frame
+
+LARGE = 5 << 20
+
+
+class Peer:
+    """The other end, as a plain socket."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.transport = SocketTransport("127.0.0.1", listener.getsockname()[1], 5)
+            self.socket, _ = listener.accept()
+        self.socket.settimeout(10)
+
+    def read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            data += self.socket.recv(size - len(data))
+        return bytes(data)
+
+    def close(self) -> None:
+        self.socket.close()
+        self.transport.close()
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    made = Peer()
+    yield made
+    made.close()
+
+
+def receive(transport: SocketTransport, count: int) -> list[bytes]:
+    frames: list[bytearray] = []
+    while len(frames) < count:
+        frames += transport.receive(5)
+    return [bytes(each) for each in frames]
+
+
+def test_parts_arrive_as_one(peer):
+    peer.transport.send([b"ab", bytearray(b"cd"), memoryview(b"ef")])
+    assert peer.read(6) == b"abcdef"
+
+
+def test_more_parts_than_one_call_takes(peer):
+    peer.transport.send([b"%04d" % each for each in range(3000)])
+    assert peer.read(12_000) == b"".join(b"%04d" % each for each in range(3000))
+
+
+def test_frames_are_cut_out_of_the_stream(peer):
+    frames = [frame(Verb.CALL, each, 0, bytes(each * 10)) for each in range(200)]
+    stream = b"".join(frames)
+    for at in range(0, len(stream), 777):
+        peer.socket.sendall(stream[at : at + 777])
+    assert receive(peer.transport, 200) == frames
+
+
+def test_a_large_frame_among_small_ones(peer):
+    frames = [frame(Verb.CALL, 1), frame(Verb.POP, 2, 0, b"x" * LARGE), frame(Verb.CALL, 3)]
+    sender = threading.Thread(target=peer.socket.sendall, args=(b"".join(frames),))
+    sender.start()
+    assert receive(peer.transport, 3) == frames
+    sender.join()
+
+
+def test_both_ends_may_send_much_before_they_read(peer):
+    sent = frame(Verb.POP, 1, 0, b"x" * LARGE)
+
+    def stubborn() -> None:
+        for _ in range(4):
+            peer.socket.sendall(sent)  # reads nothing before all of it is gone
+        peer.read(4 * LARGE)
+
+    other = threading.Thread(target=stubborn)
+    other.start()
+    for _ in range(4):
+        peer.transport.send([bytes(LARGE)])
+    assert receive(peer.transport, 4) == [sent] * 4
+    other.join()
+
+
+def test_a_wait_ends_in_time(peer):
+    for seconds in (0.0, 0.0005, 0.03, 0.03):
+        began = time.monotonic()
+        assert peer.transport.receive(seconds) == []
+        assert time.monotonic() - began < seconds + 0.5
+
+
+def test_a_closed_connection_is_reported(peer):
+    peer.socket.close()
+    with pytest.raises(UnavailableError):
+        receive(peer.transport, 1)
+    with pytest.raises(UnavailableError):
+        peer.transport.send([bytes(50 << 20)])
+
+
+def test_closing_wakes_who_waits(peer):
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            peer.transport.receive(10)
+        except UnavailableError as error:
+            ended.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not peer.transport._receiving.locked():
+        time.sleep(0)
+    peer.transport.close()
+    waiting.join(5)
+    assert len(ended) == 1
+
+
+def test_nobody_listens():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}"):
+        SocketTransport("127.0.0.1", port, 1)
+
+
+def test_what_is_no_frame_is_refused(peer):
+    peer.socket.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(ProtocolError, match="a frame of"):
+        peer.transport.receive(5)
