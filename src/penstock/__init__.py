@@ -1,23 +1,31 @@
-"""Penstock: queues, topics and tables in one durable fabric."""
+"""Penstock: queues, topics and tables in one durable fabric.
+
+Names are imported when they are first used: `penstock --help` needs none of them.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from penstock import errors
-from penstock.client.blocking import Fabric, Session, Transaction, connect
-from penstock.client.blocking_loops import (
-    BatchConsumer,
-    Consumer,
-    PartitionBatches,
-    TopicConsumer,
-    Watcher,
-)
-from penstock.client.blocking_messages import Delivery, Message
-from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
-from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
-from penstock.embedded import open_fabric as open
-from penstock.errors import PenstockError
-from penstock.wire.batch import Batch
-from penstock.wire.messages import ClaimInfo, Entry, StreamInfo, TxnReceipt
+
+if TYPE_CHECKING:
+    from penstock.client.blocking import Fabric, Session, Transaction, connect
+    from penstock.client.blocking_loops import (
+        BatchConsumer,
+        Consumer,
+        PartitionBatches,
+        TopicConsumer,
+        Watcher,
+    )
+    from penstock.client.blocking_messages import Delivery, Message
+    from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
+    from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
+    from penstock.embedded import open_fabric as open
+    from penstock.errors import PenstockError
+    from penstock.wire.batch import Batch
+    from penstock.wire.messages import ClaimInfo, Entry, StreamInfo, TxnReceipt
 
 __all__ = [
     "Batch",
@@ -50,3 +58,30 @@ __all__ = [
     "errors",
     "open",
 ]
+
+_HOMES = {
+    "client.blocking": "Fabric Session Transaction connect",
+    "client.blocking_loops": "BatchConsumer Consumer PartitionBatches TopicConsumer Watcher",
+    "client.blocking_messages": "Delivery Message",
+    "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
+    "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
+    "embedded": "open_fabric",
+    "errors": "PenstockError",
+    "wire.batch": "Batch",
+    "wire.messages": "ClaimInfo Entry StreamInfo TxnReceipt",
+}
+_home_of = {name: home for home, names in _HOMES.items() for name in names.split()}
+_real_name = {"open": "open_fabric"}
+
+
+def __getattr__(name: str) -> object:
+    real = _real_name.get(name, name)
+    if name not in __all__ or real not in _home_of:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"penstock.{_home_of[real]}"), real)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -21,14 +21,24 @@ Fault = str | None  # None, "before" (nothing arrives) or "after" (only the answ
 class Line:
     """Connects to one engine, and breaks connections as `faults` says: one item for each send."""
 
-    def __init__(self, shards: int = 16) -> None:
+    def __init__(self) -> None:
         self.clock = FakeClock()
-        disk = MemoryDisk()
-        engine = open_engine(disk, self.clock.now_us(), 7, shards=shards, node="test")
-        self.inline = Inline(engine, disk, self.clock)
+        self.disk = MemoryDisk()
+        self.inline = self._start()
         self.faults: list[Fault] = []
         self.dials = 0
         self.sent: list[tuple[int, int, int]] = []  # verb, flags, request
+
+    def _start(self) -> Inline:
+        engine = open_engine(self.disk, self.clock.now_us(), 7, shards=16, node="test")
+        return Inline(engine, self.disk, self.clock)
+
+    def rewind(self, disk: MemoryDisk) -> None:
+        """The node starts again with an older disk: what came after it is lost."""
+        self.inline.close()
+        self.disk = disk
+        self.inline = self._start()
+        self.faults[:] = ["before"]
 
     def dial(self, seconds: float) -> FaultyTransport:
         self.dials += 1
@@ -75,7 +85,7 @@ class FaultyTransport:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests do not wait between attempts to connect."""
-    monkeypatch.setattr("penstock.client.connection.pause_s", lambda strikes: 0.0)
+    monkeypatch.setattr("penstock.client.dialer.pause_s", lambda strikes: 0.0)
 
 
 @pytest.fixture

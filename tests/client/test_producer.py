@@ -9,7 +9,15 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.producer import Lane, Producer, Walk, partition_of, shard_of, unsequenced
+from penstock.client.producer import (
+    Lane,
+    Producer,
+    Verdict,
+    Walk,
+    partition_of,
+    shard_of,
+    unsequenced,
+)
 from penstock.errors import ForgottenError, InvalidError, LimitError, StorageError
 
 SEEDS = st.integers(0, 2**32)
@@ -65,7 +73,7 @@ def test_numbers_of_a_refused_push_are_used_again():
     lane = Lane(5)
     take(lane, 10)
     refused = take(lane, 3)
-    assert not lane.refused(refused, 3, LimitError("full"))
+    assert lane.refused(refused, 3, LimitError("full"), False) is Verdict.FINAL
     assert lane.mend()
     assert lane.next == 10
 
@@ -73,28 +81,42 @@ def test_numbers_of_a_refused_push_are_used_again():
 def test_a_push_behind_a_refused_one_is_displaced():
     lane = Lane(5)
     first, second = take(lane, 10), take(lane, 5)
-    assert not lane.refused(first, 10, LimitError("full"))
     third = take(lane, 1)
-    assert lane.refused(second, 5, InvalidError("leaves a gap"))
-    assert lane.refused(third, 1, ForgottenError("starts at 15 instead of 0"))
+    assert lane.refused(first, 10, LimitError("full"), False) is Verdict.FINAL
+    gap, unknown = InvalidError("leaves a gap"), ForgottenError("starts at 15 instead of 0")
+    assert lane.refused(second, 5, gap, True) is Verdict.DISPLACED
+    assert lane.refused(third, 1, unknown, True) is Verdict.DISPLACED
     assert lane.mend()
     assert lane.next == 0
-    assert not lane.refused(take(lane, 1), 1, InvalidError("wrong in itself"))
+    assert lane.refused(take(lane, 1), 1, gap, False) is Verdict.SUSPECT
+
+
+def test_a_push_to_a_node_that_lost_its_count_may_be_sent_under_another_identity():
+    for error in (InvalidError("leaves a gap"), ForgottenError("who?")):
+        lane = Lane(5)
+        take(lane, 10)
+        assert lane.refused(take(lane, 1), 1, error, False) is Verdict.SUSPECT
+        assert not lane.mend()
+
+
+def test_a_push_that_was_forgotten_after_it_was_sent_may_be_stored():
+    lane = Lane(5)
+    assert lane.refused(take(lane, 1), 1, ForgottenError("who?"), True) is Verdict.FINAL
+    assert not lane.mend()
 
 
 def test_a_hole_below_numbers_in_use_ends_the_lane():
     lane = Lane(5)
     first = take(lane, 10)
     take(lane, 5)
-    lane.refused(first, 10, LimitError("full"))
+    lane.refused(first, 10, LimitError("full"), False)
     assert not lane.mend()
 
 
 def test_numbers_of_unknown_outcome_are_not_used_again():
-    for error in (StorageError("disk"), ForgottenError("who?")):
-        lane = Lane(5)
-        lane.refused(take(lane, 1), 1, error)
-        assert not lane.mend()
+    lane = Lane(5)
+    assert lane.refused(take(lane, 1), 1, StorageError("disk"), False) is Verdict.FINAL
+    assert not lane.mend()
 
 
 def test_a_producer_leaves_a_lane_with_a_hole():
@@ -102,10 +124,23 @@ def test_a_producer_leaves_a_lane_with_a_hole():
     lane = producer.lane(3)
     assert producer.lane(3) is lane
     assert lane.producer == 5
-    lane.refused(take(lane, 1), 1, StorageError("disk"))
+    lane.refused(take(lane, 1), 1, StorageError("disk"), False)
     fresh = producer.lane(3)
     assert (fresh.next, fresh.producer != 5, fresh.producer != 0) == (0, True, True)
     assert producer.lane(4).producer == 5
+
+
+def test_a_lane_that_was_idle_is_left_before_the_node_forgets_it(monkeypatch):
+    now_s = 1000.0
+    monkeypatch.setattr("penstock.client.producer.time.monotonic", lambda: now_s)
+    producer = Producer(5, 16, 1)
+    lane = producer.lane(3)
+    now_s += 200
+    assert producer.lane(3) is lane
+    now_s += 299
+    assert producer.lane(3) is lane
+    now_s += 301
+    assert producer.lane(3).producer != 5
 
 
 def test_a_stream_of_its_own_has_another_identity():

@@ -41,8 +41,8 @@ class Outbox:
         self.requests: list[SettleRequest] = []
         self.attended = 0
 
-    def sent(self, requests: list[SettleRequest]) -> None:
-        self.requests += requests
+    def sent(self, request: SettleRequest) -> None:
+        self.requests.append(request)
 
     def attend(self, settler: Settler) -> None:
         settler.attended = True

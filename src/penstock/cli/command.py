@@ -21,9 +21,7 @@ INTERRUPTED = 130
 P = ParamSpec("P")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-_Url = Annotated[
-    str, typer.Option("--url", envvar="PENSTOCK_URL", help="The node to connect to.")
-]
+_Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The node to connect to.")]
 _Path = Annotated[
     str | None,
     typer.Option("--path", metavar="DIR", help="Open a data directory here, without a node."),

@@ -130,9 +130,7 @@ def _show_damage(found: Findings, output: Output) -> None:
 
 def damage_text(damage: DamageFinding) -> str:
     """A damage in one line."""
-    text = (
-        f"damage: {damage.file} at {damage.offset:,}, {damage.length:,} bytes ({damage.reason})"
-    )
+    text = f"damage: {damage.file} at {damage.offset:,}, {damage.length:,} bytes ({damage.reason})"
     if damage.shard is not None:
         text += f"; {damage.kind} record of shard {damage.shard}"
     if damage.stream is not None:

@@ -148,5 +148,9 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 def describe(told: Mapping[str, Any]) -> str:
     """The fields of a message beside its value, for people."""
     shown = {name: value for name, value in told.items() if not name.startswith("value")}
-    parts = [f"{name}={_plain(value)}" for name, value in shown.items() if value not in (None, {})]
+    parts = [
+        f"{name}={_plain(value) if isinstance(value, dict) else value}"
+        for name, value in shown.items()
+        if value not in (None, {})
+    ]
     return " ".join(parts)

@@ -190,9 +190,7 @@ def _push_held(
                     for name in ("keys", "headers"))  # fmt: skip
     packed_id = None if id is None else as_bytes(id)
     receipts = Receipts()
-    receipts.append(
-        queue.push(value, key=key, headers=headers, id=packed_id, hold=True, **terms)
-    )
+    receipts.append(queue.push(value, key=key, headers=headers, id=packed_id, hold=True, **terms))
     return receipts
 
 

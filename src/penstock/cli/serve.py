@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,8 +75,10 @@ def _run(config: Config, output: Output) -> None:
             "start with --accept-damage."
         )) from None  # fmt: skip
     except OSError as error:
+        number = error.errno or 0  # not above 0: a name that is not found
+        reason = os.strerror(number) if number > 0 else error.strerror or error
         raise InvalidError(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}",
+            f"cannot listen on {config.host}:{config.port}: {reason}",
             advice="Stop what uses it, or choose another address with --listen.",
         ) from None
     if (refusal := running[0].engine.journal.stopped) is not None:
@@ -84,8 +87,6 @@ def _run(config: Config, output: Output) -> None:
 
 
 def _tell_start(node: Node, seconds: float, output: Output) -> None:
-    import ipaddress
-
     found = node.engine.recovered
     told: dict[str, Any] = {
         "event": "started", "url": node.url, "data": node.config.data, "seconds": round(seconds, 3),
@@ -96,13 +97,20 @@ def _tell_start(node: Node, seconds: float, output: Output) -> None:
         f"ready in {duration_text(seconds)}"
     )
     output.record(told, text)
-    if not ipaddress.ip_address(node.address[0]).is_loopback:
+    if is_exposed(node.address[0]):
         typer.secho(
             "warning: whoever reaches this address can read and change everything; there is no "
             "authentication yet",
             fg="yellow",
             err=True,
         )
+
+
+def is_exposed(address: str) -> bool:
+    """Whether other machines may reach a node that listens there."""
+    import ipaddress
+
+    return not ipaddress.ip_address(address).is_loopback
 
 
 def found_text(found: dict[str, Any]) -> str:

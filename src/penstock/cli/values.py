@@ -27,9 +27,7 @@ Lines = Annotated[
 Raw = Annotated[
     bool, typer.Option("--raw", help="Write values as they are: nothing escaped, nothing between.")
 ]
-RawLines = Annotated[
-    bool, typer.Option("--lines", help="With --raw: a newline after each value.")
-]
+RawLines = Annotated[bool, typer.Option("--lines", help="With --raw: a newline after each value.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print all there is to know of each message.")
 ]

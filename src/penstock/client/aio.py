@@ -152,7 +152,7 @@ class AsyncFabric(FabricState):
     async def close(self) -> None:
         """Sends buffered acks, waits for them, and ends the connection."""
         try:
-            for settler in [each for each in self._attended if each.waiting]:
+            for settler in [each for each in self._attended if each.busy]:
                 await self._run(flush_settler(settler))
         finally:
             await self._connection.close()
@@ -164,10 +164,14 @@ class AsyncFabric(FabricState):
         asyncio.get_running_loop().call_later(_FLUSH_S, self._flush, settler)
 
     def _flush(self, settler: Settler) -> None:
-        settler.attended = False
-        self._attended.discard(settler)
-        if settler.waiting and not self._connection.closed:
-            settler.flush()
+        if self._connection.closed:
+            return
+        settler.flush()
+        if settler.busy:
+            self._attend(settler)
+        else:
+            settler.attended = False
+            self._attended.discard(settler)
 
     async def __aenter__(self) -> Self:
         return self

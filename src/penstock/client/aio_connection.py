@@ -46,6 +46,7 @@ class AsyncConnection:
         self._admitted = 0  # out of the line, and not yet started
         self._restoring: asyncio.Task[None] | None = None
         self._connects = 0  # how often a connection was made
+        self._heard_s = 0.0  # when the node last said something
         self._strikes = 0  # attempts to connect since the last answer
         self._lost: PenstockError | None = None  # why there is no connection
         self._error: PenstockError | None = None  # final: nothing works any more
@@ -147,6 +148,7 @@ class AsyncConnection:
     async def finish(self, pending: Pending) -> bytearray:
         """Waits for an answer; raises the error if it is one. DeadlineError: no answer in time."""
         if not pending.done:
+            began = self._loop.time()
             seconds = self.timeout_s + pending.request.patience_s
             try:
                 await self._wait([pending], seconds)
@@ -154,8 +156,12 @@ class AsyncConnection:
                 if not pending.done:
                     self.abandon(pending)
             if not pending.done:
-                text = f"no answer within {seconds:g} s"
-                raise DeadlineError(text if self._wire is not None else self._no_connection())
+                error = DeadlineError(f"no answer within {seconds:g} s")
+                if self._wire is None:
+                    error = DeadlineError(self._no_connection())
+                elif self._heard_s < began:  # it has said nothing at all: look for it anew
+                    self._wire.close(UnavailableError("the node is silent"))
+                raise error
         return pending.result()
 
     async def arrival(self, subscription: Subscription, idle_timeout: float | None) -> bool:
@@ -243,6 +249,7 @@ class AsyncConnection:
                 self._greeting.set_result(frames)
             return
         try:
+            self._heard_s = self._loop.time()
             self._protocol.receive(frames)
             self._strikes = 0
         except PenstockError as error:

@@ -106,6 +106,8 @@ async def _next_delivery(
 
 
 async def _leave(connection: AsyncConnection, state: ConsumeState[AsyncMessage]) -> None:
+    if connection.closed:
+        return
     try:
         connection.cancel(state.subscription.id)
         # Its answer comes after every delivery that crossed the cancellation.

@@ -30,7 +30,7 @@ from penstock.client.state import (
     TopicState,
 )
 from penstock.client.subscribe import TopicSubscription
-from penstock.errors import LimitError, PenstockError
+from penstock.errors import LimitError
 from penstock.wire.batch import Batch
 from penstock.wire.frames import PopMode
 from penstock.wire.messages import StreamInfo
@@ -45,7 +45,7 @@ class AsyncQueue(QueueState):
     def __init__(self, fabric: AsyncFabric, info: StreamInfo) -> None:
         super().__init__(fabric, info)
         self._connection = fabric._connection
-        self._settler.send = self._send_settlements
+        self._settler.send = self._send_settlement
         self._settler.run = fabric._run
         self._settler.attend = fabric._attend
         self.dead = AsyncDeadLetters(self)
@@ -129,14 +129,11 @@ class AsyncQueue(QueueState):
         info = await self._run(ops_push.open_producer(self, name))
         return AsyncNamedProducer(self, name, 0, info)
 
-    def _send_settlements(self, requests: list[SettleRequest]) -> None:
-        for request in requests:
-            try:
-                self._connection.start_now(request)
-            except LimitError:  # as many as can be are in flight: with the next flush
-                self._settler.keep(request.items)
-            except PenstockError as error:
-                request.refused(error)
+    def _send_settlement(self, request: SettleRequest) -> None:
+        try:
+            self._connection.start_now(request)
+        except LimitError:  # as many as can be are in flight: with the next flush
+            self._settler.keep(request.items)
 
 
 class AsyncDeadLetters:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import cast
 
+from penstock.client.transport import watch_over
 from penstock.errors import PenstockError, ProtocolError, UnavailableError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
@@ -42,6 +43,7 @@ class Wire(asyncio.BufferedProtocol):
         """Called by the loop."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        watch_over(self._transport.get_extra_info("socket"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the loop: a large frame is received straight into its own buffer."""

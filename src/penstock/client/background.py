@@ -59,12 +59,12 @@ class Background:
             self._sessions.discard(session)
 
     def close(self) -> list[Settler]:
-        """Ends the thread; whatever still waits to be flushed is left to the caller."""
+        """Ends the thread; settlers with something unsent or unanswered are left to the caller."""
         self._stop.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        return [settler for settler in self._settlers if settler.waiting]
+        return [settler for settler in self._settlers if settler.busy]
 
     def _ensure_thread(self) -> None:
         if self._thread is None and not self._stop.is_set():
@@ -101,7 +101,7 @@ class Background:
         with self._lock:
             for settler in list(self._settlers):
                 settler.attended = False
-                if settler.waiting:  # an ack came in between, and relied on us
+                if settler.busy:  # perhaps an ack came in between, and relied on us
                     settler.attended = True
                 else:
                     self._settlers.discard(settler)

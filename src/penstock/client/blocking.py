@@ -12,7 +12,8 @@ from typing import Any, Self
 from penstock.client import ops_fabric, transaction
 from penstock.client.background import Background
 from penstock.client.blocking_streams import Queue, Table, Topic
-from penstock.client.connection import Connection, Dial
+from penstock.client.connection import Connection
+from penstock.client.dialer import Dial
 from penstock.client.inputs import address_of, check_timeout
 from penstock.client.producer import Producer
 from penstock.client.settle import flush_settler

@@ -127,6 +127,8 @@ def _next_delivery(
 
 
 def _leave(connection: Connection, state: ConsumeState[Message]) -> None:
+    if connection.closed:
+        return
     try:
         connection.cancel(state.subscription.id)
         # Its answer comes after every delivery that crossed the cancellation.

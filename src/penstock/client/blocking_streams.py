@@ -21,7 +21,6 @@ from penstock.client.blocking_loops import (
 from penstock.client.blocking_messages import Delivery, Message
 from penstock.client.consume import ConsumeState
 from penstock.client.messages import LeasedMessage, TopicMessage
-from penstock.client.settle import SettleRequest
 from penstock.client.shells import blocking
 from penstock.client.state import (
     NamedProducerState,
@@ -44,7 +43,7 @@ class Queue(QueueState):
     def __init__(self, fabric: Fabric, info: StreamInfo) -> None:
         super().__init__(fabric, info)
         self._connection = fabric._connection
-        self._settler.send = self._send_settlements
+        self._settler.send = fabric._connection.start
         self._settler.run = fabric._run
         self._settler.attend = fabric._background.attend
         self.dead = DeadLetters(self)
@@ -117,10 +116,6 @@ class Queue(QueueState):
         """A producer that survives its process; go on after `stored`. Older ones are fenced."""
         info = self._run(ops_push.open_producer(self, name))
         return NamedProducer(self, name, 0, info)
-
-    def _send_settlements(self, requests: list[SettleRequest]) -> None:
-        for request in requests:
-            self._connection.start(request)
 
 
 class DeadLetters:

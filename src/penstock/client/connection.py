@@ -9,15 +9,15 @@ from __future__ import annotations
 import threading
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from penstock.client.dialer import Dial, Dialer
 from penstock.client.protocol import Protocol
-from penstock.client.reconnect import CONNECT_S, pause_s
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
 from penstock.client.transport import Transport
-from penstock.client.welcome import check_same, hello_frame, read_welcome
+from penstock.client.welcome import check_same
 from penstock.errors import (
     ClosedError,
     DeadlineError,
@@ -30,7 +30,6 @@ from penstock.wire.frames import CREDIT, Verb, frame
 from penstock.wire.messages import Hello, Welcome
 
 T = TypeVar("T")
-Dial = Callable[[float], Transport]
 
 
 class Waitable(typing.Protocol):
@@ -50,16 +49,16 @@ class Connection:
     def __init__(self, dial: Dial, hello: Hello, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self.connects = 0  # how often a connection was made
-        self._dial = dial
-        self._hello = hello
+        self._dialer = Dialer(dial, hello)
         self._protocol = Protocol()
         self._transport: Transport | None = None
-        self._sending = threading.Lock()  # order of sequences is order of sending
+        # Order of sequences is order of sending. Reentrant, as a loop that is collected as garbage
+        # says goodbye in whatever thread that happens.
+        self._sending = threading.RLock()
         self._reading = threading.Lock()  # held by whoever reads
         self._changed = threading.Condition(threading.Lock())
         self._followers = 0
-        self._strikes = 0  # attempts to connect since the last answer
-        self._closing = threading.Event()
+        self._heard_s = 0.0  # when the node last said something
         self._error: PenstockError | None = None  # final: nothing works any more
         self._welcome: Welcome | None = None
 
@@ -137,9 +136,11 @@ class Connection:
         reconnect; a pop is cancelled.
         """
         if not pending.done:
+            began = time.monotonic()
             try:
                 seconds = self.timeout_s + pending.request.patience_s
-                if not self.wait(pending, time.monotonic() + seconds):
+                if not self.wait(pending, began + seconds):
+                    self._doubt(began)
                     raise DeadlineError(f"no answer within {seconds:g} s")
             except BaseException:
                 self.abandon(pending)
@@ -172,11 +173,16 @@ class Connection:
             self._protocol.forget(pending)
             self._send_parts([self._protocol.cancel_frame(pending.id)])
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing works any more."""
+        return self._error is not None
+
     def close(self) -> None:
         """Ends the connection; calls under way end with ClosedError."""
         with self._sending:
             self._end(ClosedError("the fabric is closed"))
-        self._closing.set()
+        self._dialer.stop()
         self._wake_followers()
 
     def poll(self) -> None:
@@ -221,6 +227,12 @@ class Connection:
             self._drop(transport)
             raise
 
+    def _doubt(self, since: float) -> None:
+        """A node that has said nothing at all since then is looked for anew."""
+        transport = self._transport
+        if transport is not None and self._heard_s < since:
+            self._drop(transport)
+
     def _drop(self, transport: Transport) -> None:
         if self._transport is transport:
             self._transport = None
@@ -242,8 +254,9 @@ class Connection:
         try:
             frames = transport.receive(timeout)
             if frames:
+                self._heard_s = time.monotonic()
                 self._protocol.receive(frames)
-                self._strikes = 0
+                self._dialer.strikes = 0
         except UnavailableError:
             self._drop(transport)
         except ProtocolError as error:
@@ -274,40 +287,9 @@ class Connection:
 
     def _restore(self, deadline: float) -> None:
         """Connects and sends again what is in flight; only by whoever reads."""
-        lost: UnavailableError | None = None
-        while True:
-            if self._strikes:
-                self._pause(deadline, lost)
-            self._strikes += 1
-            try:
-                transport, welcome = self._connect(deadline)
-                break
-            except UnavailableError as error:
-                lost = error
+        transport, welcome = self._dialer.connect(deadline)
         with self._sending:
             self._install(transport, welcome)
-
-    def _pause(self, deadline: float, lost: UnavailableError | None) -> None:
-        seconds = pause_s(self._strikes)
-        if time.monotonic() + seconds >= deadline:
-            text = "the node takes no requests" if lost is None else lost.message
-            raise DeadlineError(f"no connection: {text}") from lost
-        self._closing.wait(seconds)
-        self._check_open()
-
-    def _connect(self, deadline: float) -> tuple[Transport, Welcome]:
-        seconds = max(min(deadline - time.monotonic(), CONNECT_S), 0.001)
-        transport = self._dial(seconds)
-        try:
-            transport.send([hello_frame(self._hello)])
-            until = time.monotonic() + seconds
-            while not (frames := transport.receive(max(until - time.monotonic(), 0.001))):
-                if time.monotonic() >= until:
-                    raise UnavailableError("the node did not answer the greeting")
-            return transport, read_welcome(frames)
-        except BaseException:
-            transport.close()
-            raise
 
     def _install(self, transport: Transport, welcome: Welcome) -> None:
         try:

@@ -14,7 +14,7 @@ from penstock.client.settle import Settler, ack_items, flush_settler, settle
 from penstock.client.state import QueueState
 from penstock.client.steps import Start, Steps, ask, decoder
 from penstock.errors import InvalidError
-from penstock.wire.frames import POP, PopMode, Settle, Verb
+from penstock.wire.frames import POP, PopMode, Settle, SettleItem, Verb
 from penstock.wire.messages import (
     Delete,
     Purge,
@@ -83,8 +83,7 @@ def ack_many(
     if wait:
         yield from settle(queue._settler, items)
         return
-    for request in queue._settler.drain(items):
-        yield Start(request)
+    yield from _send(queue._settler, items)
 
 
 def nack_many(
@@ -95,7 +94,13 @@ def nack_many(
     items = [
         item._replace(op=int(Settle.NACK), arg=arg) for item in ack_items(_own(queue, messages))
     ]
-    for request in queue._settler.drain(items):
+    yield from _send(queue._settler, items)
+
+
+def _send(settler: Settler, items: list[SettleItem]) -> Steps[None]:
+    if not settler.attended:
+        settler.attend(settler)
+    for request in settler.drain(items):
         yield Start(request)
 
 

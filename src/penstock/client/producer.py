@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
+from enum import IntEnum
 
 import xxhash
 
@@ -15,6 +17,7 @@ from penstock.errors import (
     UnavailableError,
 )
 
+_IDLE_S = 300.0  # a node may forget a producer that it has not heard of for some longer time
 _SINGLES = 8  # single pushes that stay on a shard before the walk goes on
 
 
@@ -54,40 +57,51 @@ class Walk:
         return self._order[self._at]
 
 
+class Verdict(IntEnum):
+    """What the refusal of a request with numbers means."""
+
+    FINAL = 0  # refused for its own sake, or nobody knows whether it was stored
+    SUSPECT = 1  # not stored; perhaps only because the node does not know the numbers before it
+    DISPLACED = 2  # not stored, because one before it was refused
+
+
 class Lane:
     """One producer's sequence on one shard. All but `refused` only by whoever is sending."""
 
-    __slots__ = ("_hole", "_refused", "instance", "next", "producer", "stored")
+    __slots__ = ("_hole", "_refused", "instance", "next", "producer", "stored", "used_s")
 
     def __init__(self, producer: int, instance: int = 0, first: int = 0) -> None:
         self.producer = producer
         self.instance = instance
         self.next = first
         self.stored = first  # messages that the node has answered for
+        self.used_s = 0.0  # when it was last sent on
         self._hole: int | None = None  # the lowest number that was refused for its own sake
         # Filled by whoever reads answers, emptied by whoever sends: no lock is shared.
         self._refused: deque[tuple[int, int]] = deque()
 
-    def refused(self, sequence: int, count: int, error: PenstockError) -> bool:
-        """A push with these numbers failed; whether only because an earlier one did.
+    def refused(self, sequence: int, count: int, error: PenstockError, resent: bool) -> Verdict:
+        """A request with these numbers failed. Those that were not stored can be sent again.
 
         A node takes no number before it has all those below it, so a refusal takes those behind it
-        along. They were not stored, and can be sent again under other numbers.
+        along; and a node that lost or forgot the producer takes none but the first.
         """
-        behind = self._hole is not None and self._hole < sequence
-        if behind and type(error) in (InvalidError, ForgottenError):
+        unknown = type(error) is InvalidError or type(error) is ForgottenError
+        if unknown and self._hole is not None and self._hole < sequence:
             self._refused.append((sequence, count))
-            return True
-        if isinstance(error, UnavailableError | ForgottenError | ProtocolError):
+            return Verdict.DISPLACED
+        if isinstance(error, UnavailableError | ProtocolError) or (
+            resent and isinstance(error, ForgottenError)
+        ):
             self._refused.append((sequence, 0))  # nobody knows whether it was stored
-            return False
+            return Verdict.FINAL
         self._hole = sequence if self._hole is None else min(self._hole, sequence)
-        self._refused.append((sequence, count))
-        return False
+        self._refused.append((sequence, 0 if unknown else count))
+        return Verdict.SUSPECT if unknown else Verdict.FINAL
 
     def mend(self) -> bool:
-        """Gives back the last numbers if they were refused; False if a hole is left below others,
-        or if nobody knows whether they were used.
+        """Gives back the last numbers if they were refused; False if the lane is of no more use:
+        a hole is left below other numbers, or the node's count may differ.
         """
         if not self._refused:
             return True
@@ -115,12 +129,14 @@ class Producer:
         self._lanes: dict[int, Lane] = {}
 
     def lane(self, shard: int) -> Lane:
-        """The sequence on a shard; with a new identity if the one before has a hole."""
+        """The sequence on a shard; with a new identity if the one before is of no more use."""
         lane = self._lanes.get(shard)
+        now_s = time.monotonic()
         if lane is None:
             lane = self._lanes[shard] = Lane(self._identity)
-        elif not lane.mend():
+        elif now_s - lane.used_s > _IDLE_S or not lane.mend():
             lane = self._lanes[shard] = Lane(self._chance.getrandbits(63) | 1)
+        lane.used_s = now_s
         return lane
 
     def own(self) -> Producer:

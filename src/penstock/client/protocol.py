@@ -187,6 +187,7 @@ class Protocol:
     def _prepare(self, pending: Pending) -> None:
         if not pending.sent:
             return
+        pending.request.resent = True
         if pending.request.resend is Resend.MARKED:
             size = sum(map(len, pending.parts[1:]))
             head = frame_head(pending.request.verb, pending.id, _RESEND, size)

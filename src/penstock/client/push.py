@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from penstock.client.messages import Receipt, Receipts
 from penstock.client.producer import Lane
-from penstock.client.requests import Pending, Request, Resend
+from penstock.client.requests import Pending, Resend
 from penstock.client.rows import Headers, Rows
+from penstock.client.sequenced import OvertakenError, SequencedRequest, sent_again
 from penstock.client.steps import Finish, Start, Steps
-from penstock.errors import ForgottenError, InvalidError, LimitError, PenstockError, ProtocolError
+from penstock.errors import ForgottenError, InvalidError, PenstockError, ProtocolError
 from penstock.wire.buffers import ZEROS, Buffer, pad8
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
@@ -22,7 +23,6 @@ from penstock.wire.messages import pack
 WINDOW_BATCHES = 32
 _WINDOW_BYTES = 32 << 20
 _SHARD_BATCHES = 16  # under way to one shard: the node recognises no more of them in a resend
-DISPLACED_TRIES = 8
 _LABELS = {int(level): level.label for level in Durability}
 
 
@@ -51,31 +51,27 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-class PushRequest(Request):
+class PushRequest(SequencedRequest):
     """One batch. It is encoded when it is sent, because only then its sequence is known."""
 
-    __slots__ = (
-        "_extra", "_lane", "_rows", "_sequence", "_terms", "_timestamp_us", "displaced", "place",
-    )  # fmt: skip
+    __slots__ = ("_extra", "_rows", "_terms", "_timestamp_us", "place")
 
     def __init__(
         self, place: Place, rows: Rows, terms: Terms, timestamp_us: int, extra: bytes = b""
     ) -> None:
         super().__init__(Verb.PUSH, [], Resend.MARKED)
+        self._unsent()
         self.place = place
-        self.displaced = False  # refused only because a push before it was
         self._rows = rows
         self._terms = terms
         self._timestamp_us = timestamp_us
         self._extra = extra
-        self._lane: Lane | None = None
-        self._sequence = (0, 0)
 
     def parts(self) -> list[Buffer]:
-        """Takes the sequence and encodes the batch; if that fails, no number is used up."""
+        """Takes the numbers and encodes the batch; if that fails, no number is used up."""
         stream, partition, shard, lane_of, _ = self.place
         rows, terms = self._rows, self._terms
-        lane = lane_of(shard)
+        lane = self._lane_to_use(lane_of, shard)
         batch = encode_batch(
             rows.values,
             keys=rows.keys,
@@ -90,21 +86,9 @@ class PushRequest(Request):
             ttl_ms=terms.ttl_ms,
             compression=terms.compression,
         )
-        count = len(rows.values)
-        self._lane, self._sequence = lane, (lane.next, count)
-        lane.next += count
+        self._take(lane, len(rows.values))
         head = PUSH.pack(stream, partition, shard, terms.durability, len(self._extra))
         return [head + self._extra, batch]
-
-    def answered(self, answer: bytearray) -> None:
-        """Tells the lane how far the node has come."""
-        assert self._lane is not None
-        self._lane.stored = max(self._lane.stored, sum(self._sequence))
-
-    def refused(self, error: PenstockError) -> None:
-        """Tells the lane, which may use the numbers again."""
-        if self._lane is not None:
-            self.displaced = self._lane.refused(*self._sequence, error)
 
     def again(self) -> PushRequest:
         """The same push, to be sent under new numbers."""
@@ -143,24 +127,8 @@ def push_one(
     try:
         answer: bytearray = yield request
     except (InvalidError, ForgottenError) as error:
-        answer, request = yield from push_again(request, error)
+        request, answer = yield from sent_again(request, error)
     return request.receipt(answer)
-
-
-def push_again(request: PushRequest, error: PenstockError) -> Steps[tuple[bytearray, PushRequest]]:
-    """Sends a push again that was only displaced, else raises the error that it was refused with.
-
-    In streams that keep an order it is not sent again: what came after it may be stored by now.
-    """
-    for _ in range(DISPLACED_TRIES):
-        if not request.displaced or request.place.keeps_order:
-            raise error
-        request = request.again()
-        try:
-            return (yield request), request
-        except (InvalidError, ForgottenError) as refusal:
-            error = refusal
-    raise LimitError("too many pushes before this one were refused; it was not stored")
 
 
 class Pipeline:
@@ -175,6 +143,7 @@ class Pipeline:
         self._under_way: deque[tuple[Pending, PushRequest, int]] = deque()
         self._bytes = 0
         self._shards: dict[int, int] = {}  # batches under way to each
+        self._last: dict[int, PushRequest] = {}  # to each shard, if it keeps an order
 
     def add(self, request: PushRequest) -> Steps[None]:
         """Sends a batch, after waiting for older ones if the window is full."""
@@ -185,7 +154,15 @@ class Pipeline:
             or self._shards.get(shard, 0) >= _SHARD_BATCHES
         ):
             yield from self._finish_oldest()
-        pending: Pending = yield Start(request)
+        if request.place.keeps_order:
+            request.follows = self._last.get(shard)
+            self._last[shard] = request
+        try:
+            pending: Pending = yield Start(request)
+        except OvertakenError:  # what it follows was refused, and must be sent again first
+            yield from self.drain()
+            request.follows = None
+            pending = yield Start(request)
         size = sum(map(len, pending.parts))
         self._under_way.append((pending, request, size))
         self._bytes += size
@@ -205,7 +182,7 @@ class Pipeline:
             try:
                 answer: bytearray = yield Finish(pending)
             except (InvalidError, ForgottenError) as error:
-                answer, request = yield from push_again(request, error)
+                request, answer = yield from sent_again(request, error)
         except PenstockError as error:
             error.add_note(f"{self.receipts.count:,} messages were stored before this error")
             raise

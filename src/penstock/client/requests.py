@@ -25,7 +25,7 @@ class Resend(IntEnum):
 class Request:
     """Something to ask of the node. Subclasses compute their parts when they are sent."""
 
-    __slots__ = ("_parts", "patience_s", "resend", "verb")
+    __slots__ = ("_parts", "patience_s", "resend", "resent", "verb")
 
     def __init__(
         self, verb: int, parts: list[Buffer], resend: Resend, patience_s: float = 0.0
@@ -33,6 +33,7 @@ class Request:
         self.verb = verb
         self.resend = resend
         self.patience_s = patience_s  # how long the node itself may wait before it answers
+        self.resent = False  # it was sent before, and the answer was lost
         self._parts = parts
 
     def parts(self) -> list[Buffer]:

@@ -14,6 +14,7 @@ from penstock.client.messages import LeasedMessage, Refusal
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.steps import Finish, Start, Steps
 from penstock.errors import PenstockError, ProtocolError, from_code
+from penstock.wire.buffers import Buffer
 from penstock.wire.frames import (
     COUNT,
     FRAME_BYTES,
@@ -73,18 +74,26 @@ def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
 class SettleRequest(Request):
     """One SETTLE; `refusals` is filled when the answer has come."""
 
-    __slots__ = ("_settler", "items", "refusals")
+    __slots__ = ("_sent", "_settler", "items", "refusals")
 
     def __init__(self, settler: Settler, items: list[SettleItem]) -> None:
         packed = [SETTLE_ITEM.pack(*item) for item in items]
         body = b"".join([SETTLE_HEAD.pack(settler.stream, len(items)), *packed])
         super().__init__(Verb.SETTLE, [body], Resend.MARKED)
         self._settler = settler
+        self._sent = False
         self.items = items
         self.refusals: list[Refusal] = []
 
+    def parts(self) -> list[Buffer]:
+        """The body; from now on the answer is waited for."""
+        self._sent = True
+        self._settler.unanswered += 1
+        return super().parts()
+
     def answered(self, answer: bytearray) -> None:
         """Reads which items were refused."""
+        self._settler.unanswered -= 1
         body = memoryview(answer)[FRAME_BYTES:]
         if len(body) < COUNT.size:
             raise ProtocolError("the answer to a settlement is too short")
@@ -102,6 +111,7 @@ class SettleRequest(Request):
 
     def refused(self, error: PenstockError) -> None:
         """The request failed as a whole."""
+        self._settler.unanswered -= self._sent
         for item in self.items:
             self._refuse(item, error)
         self._settler.note(self.refusals)
@@ -113,7 +123,7 @@ class SettleRequest(Request):
 class Settler:
     """The settlements of one queue that wait to be sent, and what became of them.
 
-    The shell sets `send` (start these requests, do not wait for answers), `run` (perform steps) and
+    The shell sets `send` (start a request, do not wait for the answer), `run` (perform steps) and
     `attend` (see to it that `flush` is called in a while).
     """
 
@@ -122,8 +132,9 @@ class Settler:
         self.acks: list[LeasedMessage] = []  # always the same list: messages append to it
         self.attended = False  # somebody will flush; set by `attend`
         self.refused = 0
+        self.unanswered = 0  # requests that were sent, and of which nobody knows yet
         self.on_refused: Callable[[Refusal], None] | None = None
-        self.send: Callable[[list[SettleRequest]], None] = _not_connected
+        self.send: Callable[[SettleRequest], object] = _not_connected
         self.run: Callable[[Steps[None]], Any] = _not_run
         self.attend: Callable[[Settler], None] = _not_attended
         self._items: list[SettleItem] = []  # whole runs, waiting
@@ -134,6 +145,11 @@ class Settler:
     def waiting(self) -> bool:
         """Whether there is something to flush."""
         return bool(self.acks or self._items)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits to be sent or to be answered."""
+        return self.waiting or self.unanswered > 0
 
     def due(self) -> None:
         """An ack was added: sends all if there are many, else has somebody do it in a while."""
@@ -156,9 +172,18 @@ class Settler:
             self.attend(self)
 
     def flush(self) -> None:
-        """Sends what waits, without waiting for answers; tells of refusals that have come."""
-        if self.waiting:
-            self.send(self.drain())
+        """Sends what waits, without waiting for answers; tells of refusals that have come.
+
+        What cannot be sent counts as refused, and the reason is raised.
+        """
+        requests = self.drain() if self.waiting else []
+        for at, request in enumerate(requests):
+            try:
+                self.send(request)
+            except PenstockError as error:
+                for unsent in requests[at:]:
+                    unsent.refused(error)
+                raise
         self.notify()
 
     def drain(self, more: Iterable[SettleItem] = ()) -> list[SettleRequest]:
@@ -184,8 +209,11 @@ class Settler:
 
 
 def flush_settler(settler: Settler) -> Steps[None]:
-    """Sends what waits, and waits until it is committed; refusals are only counted."""
-    yield from _committed(settler.drain())
+    """Sends what waits, and waits until everything sent is committed; refusals are counted."""
+    requests = settler.drain()
+    if not requests and settler.unanswered:
+        requests = [SettleRequest(settler, [])]  # its answer comes after those of all before it
+    yield from _committed(requests)
     settler.notify()
 
 
@@ -213,7 +241,7 @@ def settle(settler: Settler, items: list[SettleItem], *, fence: bool = False) ->
             raise request.refusals[0].error
 
 
-def _not_connected(requests: list[SettleRequest]) -> None:
+def _not_connected(request: SettleRequest) -> None:
     raise AssertionError("the shell has not connected this queue")
 
 

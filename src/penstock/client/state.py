@@ -100,15 +100,16 @@ class QueueState(StreamState, PushTarget):
         return Place(self.info.id, 0, shard, self._producer.lane, self._ordered != "no")
 
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
-        if self._ordered == "no":
-            if message_id is None:
-                return self._place(self._walk.single())
+        if message_id is not None:
+            if self._ordered != "no":  # an id has a shard of its own, and so has an order
+                raise InvalidError(f"queue {self.name!r} is ordered: its messages take no ids")
             place = self._place(shard_of(message_id, self._producer.shards))
-        elif self._ordered == "queue":
-            place = self._place(shard_of(self.info.name.encode(), self._producer.shards))
-        else:
-            place = self._place(self._shard_of_key(key))
-        return place if message_id is None else place._replace(lane=unsequenced)
+            return place._replace(lane=unsequenced)
+        if self._ordered == "no":
+            return self._place(self._walk.single())
+        if self._ordered == "queue":
+            return self._place(shard_of(self.info.name.encode(), self._producer.shards))
+        return self._place(self._shard_of_key(key))
 
     def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
         if self._ordered == "no":

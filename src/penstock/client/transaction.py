@@ -9,15 +9,16 @@ from penstock.client.delivery import LeasedBatch
 from penstock.client.inputs import check_headers, check_name, key_bytes, milliseconds, moment_us
 from penstock.client.messages import LeasedMessage
 from penstock.client.ops_push import terms_of
-from penstock.client.producer import Lane, shard_of
-from penstock.client.push import DISPLACED_TRIES, Place, Terms, now_us
-from penstock.client.requests import Request, Resend
+from penstock.client.producer import shard_of
+from penstock.client.push import Place, Terms, now_us
+from penstock.client.requests import Resend
 from penstock.client.rows import Headers, Rows, RowSource
+from penstock.client.sequenced import SequencedRequest, sent_again
 from penstock.client.settle import ack_items
 from penstock.client.shells import Runs
 from penstock.client.state import FabricState, QueueState, TableState, TopicState
 from penstock.client.steps import Steps, body_of, decoder
-from penstock.errors import ClosedError, ForgottenError, InvalidError, LimitError, PenstockError
+from penstock.errors import ClosedError, ForgottenError, InvalidError
 from penstock.wire.buffers import Buffer
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Settle, SettleItem, Verb
@@ -36,31 +37,28 @@ _BATCH = 1000
 _read_receipt = decoder(TxnReceipt)
 
 
-class TransactRequest(Request):
+class TransactRequest(SequencedRequest):
     """A transaction. One number of the home shard's sequence makes a resend harmless."""
 
-    __slots__ = ("_fabric", "_lane", "_transact", "displaced")
+    __slots__ = ("_fabric", "_transact")
 
     def __init__(self, fabric: FabricState, transact: Transact) -> None:
         super().__init__(Verb.CALL, [], Resend.MARKED)
+        self._unsent()
         self._fabric = fabric
         self._transact = transact
-        self._lane: Lane | None = None
-        self.displaced = False  # refused only because a push before it was
 
     def parts(self) -> list[Buffer]:
         """Takes the number and packs the transaction."""
-        lane = self._fabric._producer.lane(self._transact.home)
+        lane = self._lane_to_use(self._fabric._producer.lane, self._transact.home)
         self._transact.producer, self._transact.sequence = lane.producer, lane.next
         packed = pack(self._transact)
-        self._lane = lane
-        lane.next += 1
+        self._take(lane, 1)
         return [packed]
 
-    def refused(self, error: PenstockError) -> None:
-        """Tells the lane, which may use the number again."""
-        if self._lane is not None:
-            self.displaced = self._lane.refused(self._transact.sequence, 1, error)
+    def again(self) -> TransactRequest:
+        """The same transaction, under a new number."""
+        return TransactRequest(self._fabric, self._transact)
 
 
 class TransactionState(Runs):
@@ -235,14 +233,10 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
     if not homes:
         return None
     transact.home = homes[min(homes)]
-    for _ in range(DISPLACED_TRIES):
-        request = TransactRequest(transaction._fabric, transact)
-        try:
-            answer: bytearray = yield request
-        except (InvalidError, ForgottenError):
-            if not request.displaced:
-                raise
-        else:
-            receipt: TxnReceipt = _read_receipt(body_of(answer))
-            return receipt
-    raise LimitError("too many pushes before the transaction were refused; nothing was changed")
+    request = TransactRequest(transaction._fabric, transact)
+    try:
+        answer: bytearray = yield request
+    except (InvalidError, ForgottenError) as error:
+        _, answer = yield from sent_again(request, error)
+    receipt: TxnReceipt = _read_receipt(body_of(answer))
+    return receipt

@@ -36,6 +36,14 @@ class Transport(Protocol):
         """Ends it; a thread in `receive` or `send` gets UnavailableError."""
 
 
+def watch_over(connection: socket.socket) -> None:
+    """Has the kernel notice within half a minute that the peer's machine is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):  # not all systems can be told how often
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class SocketTransport:
     """Blocking TCP. UnavailableError from any method means that the connection is lost."""
 
@@ -46,6 +54,7 @@ class SocketTransport:
             raise UnavailableError(f"cannot connect to {host}:{port}: {error}") from error
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        watch_over(self._socket)
         self._splitter = Splitter()
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._receiving = threading.Lock()

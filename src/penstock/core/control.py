@@ -19,9 +19,10 @@ from penstock.errors import ExistsError, InvalidError, LimitError, NotFoundError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
-from penstock.wire.limits import MAX_NAME_BYTES, MAX_PARTITIONS
+from penstock.wire.limits import MAX_LEASE_MS, MAX_NAME_BYTES, MAX_PARTITIONS
 
 MAX_STREAMS = 100_000
+MAX_SETTING = 1 << 50  # in ms far beyond any use, and in us still a 64-bit number
 _NAME = re.compile(r"[\w.:/@+-]+")
 _FIXED = {"queue": {"ordered"}, "topic": {"partitions", "keep"}, "table": set[str]()}
 
@@ -205,8 +206,10 @@ def check_options(kind: str, options: dict[str, Any]) -> Any:
     if level == Durability.REPLICATED:
         raise InvalidError("durability 'replicated' needs a cluster; this node stands alone")
     for name, value in msgspec.structs.asdict(checked).items():
-        if isinstance(value, int) and value < 0:
-            raise InvalidError(f"settings of a {kind}: {name} cannot be negative")
+        if isinstance(value, int) and not 0 <= value <= MAX_SETTING:
+            raise InvalidError(f"settings of a {kind}: {name} is 0 to {MAX_SETTING:,}")
+    if isinstance(checked, m.QueueOptions) and not 0 < checked.lease_ms <= MAX_LEASE_MS:
+        raise InvalidError(f"settings of a queue: lease_ms is 1 to {MAX_LEASE_MS:,}")
     if isinstance(checked, m.QueueOptions) and checked.ordered not in ("no", "queue", "key"):
         raise InvalidError(f'ordered {checked.ordered!r}: use "no", "queue" or "key"')
     if isinstance(checked, m.TopicOptions):

@@ -89,17 +89,21 @@ class Producers:
 
     def has_room(self, now_us: int) -> None:
         """LimitError if a new producer could not be taken in now."""
-        if len(self.windows) >= MAX_PRODUCERS and not self._forgettable(now_us):
+        if len(self.windows) >= MAX_PRODUCERS and self._forgettable(now_us) is None:
             raise LimitError(f"{MAX_PRODUCERS:,} producers are active in one shard")
 
     def _forgettable(self, now_us: int) -> int | None:
-        producer, window = next(iter(self.windows.items()))
-        idle_us = NAMED_IDLE_US if window.named else IDLE_US
-        return producer if now_us - window.seen_us >= idle_us else None
+        for producer, window in self.windows.items():
+            idle_us = NAMED_IDLE_US if window.named else IDLE_US
+            if now_us - window.seen_us >= idle_us:
+                return producer
+            if not window.named:  # those behind it were seen later; named ones hold up nobody
+                return None
+        return None
 
     def _make_room(self, now_us: int) -> None:
         for _ in range(2):  # two out for one in: the idle ones drain while new ones come
-            if self.windows and (idle := self._forgettable(now_us)) is not None:
+            if (idle := self._forgettable(now_us)) is not None:
                 del self.windows[idle]
 
     def snapshot(self) -> list[Any]:

@@ -149,7 +149,7 @@ class Fabric:
             raise ProtocolError("the first frame of a connection must be HELLO")
         try:
             hello = _decode_hello(body)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ProtocolError(f"a HELLO that cannot be read: {error}") from error
         if hello.version != frames.PROTOCOL_VERSION:
             raise ProtocolError(
@@ -176,7 +176,7 @@ class Fabric:
                 if not paused:
                     self.queues.serve(self.queues.view(parked.body.stream))
             elif isinstance(parked, Watcher):
-                parked.paused = paused
+                self.tables.pause(parked, paused)
 
     def park(self, connection: int, request: int, parked: Parked) -> None:
         """Remembers what a connection waits for."""
@@ -185,6 +185,8 @@ class Fabric:
             self.connections[connection] = waiting = {
                 number: item for number, item in waiting.items() if not item.over
             }
+        if (before := waiting.get(request)) is not None:
+            before.over = True  # a number that is used again: only the later one counts
         waiting[request] = parked
 
     # --- hot verbs -------------------------------------------------------------------------
@@ -338,7 +340,7 @@ class Fabric:
         }
 
     def load_control(self, data: dict[str, Any]) -> None:
-        """The reverse; before any shard is loaded."""
+        """The reverse; before any shard is loaded, and taken after all of them."""
         self.control.load(data)
         self.kernel.control.last = data["number"]
         for number, ttl_us in data["sessions"]:
@@ -362,5 +364,5 @@ def _read_extra(packed: memoryview) -> frames.PushExtra:
         raise ProtocolError("the extra part of a push is cut short")
     try:
         return _decode_extra(packed[4 : 4 + size])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidError(f"the extra part of a push: {error}") from error

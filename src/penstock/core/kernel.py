@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import xxhash
 
@@ -21,6 +22,15 @@ from penstock.wire.frames import Flag, error_frame, frame
 from penstock.wire.messages import OPTION_TYPES, StreamInfo, pack
 
 Done = Callable[[Entry], None]
+
+
+class Parked(Protocol):
+    """Somebody who waits for an answer."""
+
+    over: bool  # answered, cancelled, or its connection is gone
+
+
+_P = TypeVar("_P", bound=Parked)
 
 
 class Timer:
@@ -180,6 +190,11 @@ class Kernel:
     def fail(self, connection: int, verb: int, request: int, error: PenstockError) -> None:
         """Answers a request with an error."""
         self.effects.append(Send(connection, [error_frame(verb, request, error)]))
+
+
+def still_waiting(parked: deque[_P]) -> deque[_P]:
+    """Without those that are over: they leave when their turn comes, or when the line is full."""
+    return deque(item for item in parked if not item.over)
 
 
 def read_options(kind: str, options: dict[str, Any]) -> Any:

@@ -155,9 +155,7 @@ class Partition:
             and (token or (claim.owner and claim.deadline_us > now_us))
         ):
             holder = claim.owner or "nobody now"
-            raise FencedError(
-                f"partition {self.number} is claimed by {holder} for group {group!r}"
-            )
+            raise FencedError(f"partition {self.number} is claimed by {holder} for group {group!r}")
 
     def decide_claim(
         self, group: str, owner: str, token: int, now_us: int

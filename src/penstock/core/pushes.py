@@ -9,7 +9,7 @@ from penstock.core.records import Forward, Kind, PushMeta, pack_forward, pack_pu
 from penstock.core.shard import Shard, Stream
 from penstock.core.topics import Topics
 from penstock.errors import InvalidError, NotFoundError
-from penstock.wire.batch import Batch, Columns, stamp
+from penstock.wire.batch import Batch, Columns
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import RECEIPT, PushBody, PushExtra, Receipt, Verb
@@ -37,6 +37,7 @@ class Pushes:
         base = self._duplicate(shard, stream, batch, extra, resend)
         if base is None:
             self.check(stream, shard, batch, extra)
+            self._check_room(shard, stream, batch.header.producer, extra)
             entry = self.accept(shard, stream, body.partition, batch, extra, level)
             base = batch.header.base
         else:
@@ -80,6 +81,13 @@ class Pushes:
         held = queue.held.get(extra.id)  # it is known at least as long as it is held
         return queue.ids.find(extra.id) if held is None else held.position
 
+    def _check_room(self, shard: Shard, stream: Stream, producer: int, extra: PushExtra) -> None:
+        """LimitError if what makes a resend harmless cannot be remembered."""
+        if producer and producer not in shard.producers.windows:
+            shard.producers.has_room(self.kernel.now_us)
+        if extra.id is not None:
+            shard.queue(stream.info.id).ids.has_room()
+
     def _belongs(self, stream: Stream, shard: Shard, extra: PushExtra) -> bool:
         """Whether a push may go to this shard: an id and an ordered queue have their own."""
         if extra.id is not None:
@@ -90,7 +98,7 @@ class Pushes:
     def check(self, stream: Stream, shard: Shard, batch: Batch, extra: PushExtra) -> None:
         """Raises what is wrong with a batch for this stream."""
         header = batch.header
-        if not header.codec:
+        if not header.codec or _reads_keys(stream):
             batch.check()
         if header.columns & Columns.DELTAS:
             raise InvalidError("a producer does not send row offsets")
@@ -116,13 +124,13 @@ class Pushes:
         """Gives the batch its place and logs it. It is visible once it is committed."""
         header = batch.header
         base = self._place(shard, stream, partition, header.priority, header.count)
-        stamp(batch.buffer, base, shard.epoch, self.kernel.now_us)
-        batch.header = header._replace(base=base, epoch=shard.epoch, arrived_us=self.kernel.now_us)
+        batch.stamp(base, shard.epoch, self.kernel.now_us)
         meta = PushMeta(
             stream.info.id, partition, base, header.count, header.producer, header.sequence,
             header.instance, extra.hold, extra.id or b"",
         )  # fmt: skip
         shard.accepted(meta, self.kernel.now_us)
+        level = shard.level_in_turn(level)
         packed, kind = pack_push(meta), int(Kind.PUSH)
         if forward is not None:
             packed, kind = pack_forward(forward, packed), kind | Kind.FORWARDED
@@ -158,3 +166,10 @@ class Pushes:
             self.topics.arrived(stream.info.id, meta.partition)
         else:
             self.queues.arrived(shard.queues[stream.info.id])
+
+
+def _reads_keys(stream: Stream) -> bool:
+    """Whether the node itself opens the batches of a stream, and so must be able to."""
+    if stream.info.kind == "topic":
+        return bool(stream.options.keep == "latest")
+    return bool(stream.options.ordered == "key")

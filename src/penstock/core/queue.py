@@ -150,8 +150,10 @@ class QueueShard:
     def head(self) -> tuple[int, int] | None:
         """Lane and arrival time of the first ready message: what a pop compares shards by."""
         position = self.first_ready()
-        if position is None:
-            return None
+        return None if position is None else self.rank(position)
+
+    def rank(self, position: int) -> tuple[int, int]:
+        """What decides who is first: the lane (its priority), then the time of arrival."""
         return position >> LANE_SHIFT, self.lane_of(position).index.arrived_at(position)
 
     def waiting(self, messages: int) -> list[Run]:
@@ -335,11 +337,14 @@ class QueueShard:
         start = end - 1 >> LANE_SHIFT << LANE_SHIFT
         if self.keys is not None:
             for position in self.keys.behind():
-                self._finish(Run(position, 1))
+                if position < end:
+                    self._finish(Run(position, 1))
         for run in self.returned.drop(start, end - start) + self.delayed.drop(start, end - start):
             self._finish(run)
         while lane.fresh:
             self._pass_skips(lane)
+            if lane.cursor >= end:  # pushed before, but not visible yet when it was decided
+                return
             stored = lane.index.find(lane.cursor)
             assert stored is not None
             span = stored.base + stored.span - lane.cursor

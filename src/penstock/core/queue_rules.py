@@ -14,7 +14,7 @@ from penstock.core.queue import QueueShard
 from penstock.core.runs import cut, window
 from penstock.errors import InvalidError, LeaseLostError
 from penstock.wire.frames import Settle, SettleItem
-from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_LEASE_MS
+from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_DELAY_MS, MAX_LEASE_MS
 
 SWEEP_CHANGES = 1000  # of one step, so that no step takes long
 
@@ -33,8 +33,14 @@ def next_given(
     if run is None:
         span = min(limit, stored.base + stored.span - position)
     else:
+        if queue.options.ordered == "queue":  # a gap may be another run, whose turn comes first
+            limit = min(limit, _unbroken(run.mask))
         span = cut(run, limit)[0].span
     return Given(queue.leases.next_number, position, span, lease_us), stored
+
+
+def _unbroken(mask: int) -> int:
+    return (~mask & (mask + 1)).bit_length() - 1
 
 
 def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
@@ -49,29 +55,32 @@ def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
         if item.op == Settle.ACK and queue.leases.acked(item.grant, item.position, item.count):
             return None
         raise LeaseLostError(f"lease {item.grant} of shard {item.shard} is over")
-    if grant.deadline_us <= now_us:
-        raise LeaseLostError(f"lease {item.grant} of shard {item.shard} ran out")
     offset = item.position - grant.position
     if not 0 <= offset <= MAX_BATCH_MESSAGES:
         raise InvalidError(f"position {item.position} is not part of lease {item.grant}")
-    if not window(item.position, item.count, grant.position) & grant.mask:
-        if item.op == Settle.ACK and queue.leases.acked(item.grant, item.position, item.count):
-            return None
-        raise LeaseLostError(f"position {item.position} is not part of lease {item.grant} any more")
-    return _change(queue, grant, item)
+    held = window(item.position, item.count, grant.position) & grant.mask
+    if held and grant.deadline_us > now_us:
+        return _change(queue, grant, item)
+    if item.op == Settle.ACK and queue.leases.acked(item.grant, item.position, item.count):
+        return None
+    raise LeaseLostError(f"position {item.position} is not part of lease {item.grant} any more")
 
 
 def _change(queue: QueueShard, grant: Grant, item: SettleItem) -> Change:
     if item.op == Settle.NACK:
         if _out_of_tries(queue, grant):
             return Change(Op.DEAD, item.count, item.grant, item.position)
-        return Change(Op.NACK, item.count, item.grant, item.position, item.arg * 1000)
+        return Change(Op.NACK, item.count, item.grant, item.position, _delay_us(item.arg))
     if item.op == Settle.EXTEND:
         lease_us = min(item.arg, MAX_LEASE_MS) * 1000
         return Change(Op.EXTEND, item.count, item.grant, item.position, lease_us)
     if item.op not in (Settle.ACK, Settle.DEAD):
         raise InvalidError(f"unknown settlement {item.op}")
     return Change(item.op, item.count, item.grant, item.position)
+
+
+def _delay_us(delay_ms: int) -> int:
+    return min(delay_ms, MAX_DELAY_MS) * 1000
 
 
 def _out_of_tries(queue: QueueShard, grant: Grant) -> bool:

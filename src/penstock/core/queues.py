@@ -7,7 +7,7 @@ from typing import Any
 from penstock.core import queue_rules as rules
 from penstock.core.changes import Change, Given, Op, pack_changes, pack_grants
 from penstock.core.effects import Deliver, Slice
-from penstock.core.kernel import Kernel
+from penstock.core.kernel import Kernel, still_waiting
 from penstock.core.leases import Grant
 from penstock.core.queue import LANE_SHIFT, QueueShard
 from penstock.core.records import Kind
@@ -95,6 +95,8 @@ class Queues:
             self._deliver(connection, Verb.POP, request, Flag.RESPONSE, [])
             return None
         if len(view.waiters) >= MAX_WAITERS:
+            view.waiters = still_waiting(view.waiters)
+        if len(view.waiters) >= MAX_WAITERS:
             raise LimitError(f"{MAX_WAITERS:,} pops wait for this queue already")
         waiter = Waiter(connection, request, body)
         view.waiters.append(waiter)
@@ -129,6 +131,8 @@ class Queues:
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
         given = [(queue, grant) for queue, pairs in grants for _, grant in pairs]
+        if len(grants) > 1:  # grouped by shard for the log; whoever gets them wants them in order
+            given.sort(key=lambda pair: pair[0].rank(pair[1].position))
 
         def written() -> None:
             parts = (_slice(queue, grant, grant.number) for queue, grant in given)
@@ -160,11 +164,15 @@ class Queues:
                     found.append((run.position >> LANE_SHIFT, stored.arrived_us, queue, run))
         found.sort(key=lambda item: item[:2])
         slices: list[Slice] = []
-        left = body.messages
+        left, room = body.messages, body.max_bytes
         for _, _, queue, run in found:
-            if left > 0 and (part := _slice(queue, cut(run, left)[0], 0)):
+            if left <= 0 or room <= 0:
+                break
+            part = _slice(queue, cut(run, left)[0], 0)
+            if part is not None and (part.length <= room or not slices):
                 slices.append(part)
                 left -= part.run.messages
+                room -= part.length
         return slices
 
     # --- subscriptions and waiters ------------------------------------------------------------
@@ -174,9 +182,11 @@ class Queues:
         self.kernel.stream(body.stream, "queue")
         view = self.view(body.stream)
         if len(view.subscriptions) >= MAX_WAITERS:
+            view.subscriptions = still_waiting(view.subscriptions)
+        if len(view.subscriptions) >= MAX_WAITERS:
             raise LimitError(f"{MAX_WAITERS:,} subscriptions to this queue exist already")
-        body = bounded(body)
-        subscription = Subscription(connection, request, body, body.messages)
+        credit = min(body.messages, MAX_POP_MESSAGES)
+        subscription = Subscription(connection, request, bounded(body), credit)
         view.subscriptions.append(subscription)
         self.kernel.send(connection, Verb.SUBSCRIBE, request)
         return subscription

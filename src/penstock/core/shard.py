@@ -57,6 +57,7 @@ class Shard:
         self.forwarded: dict[int, tuple[int, int]] = {}
         self.first_grant = 1  # above all grants of parts of queues that are forgotten or lost
         self.invisible: set[int] = set()  # numbers of pushes that are not committed yet
+        self._invisible_level = Durability.MEMORY  # the highest that one of them was asked for
         self.damaged: list[tuple[int, int, int, int]] = []  # stream, partition, base, count
 
     # --- parts -----------------------------------------------------------------------------
@@ -109,8 +110,15 @@ class Shard:
             self.producers.accept(
                 meta.producer, meta.instance, meta.sequence, meta.count, meta.base, now_us
             )
-        if meta.id:
+        if meta.id and meta.stream in self.streams:
             self.queue(meta.stream).ids.add(meta.id, meta.base, now_us)
+
+    def level_in_turn(self, level: Durability) -> Durability:
+        """The level for the next push: pushes become visible in the order of the log, so that a
+        less safe one waits for those before it."""
+        if not self.invisible or level > self._invisible_level:
+            self._invisible_level = level
+        return self._invisible_level
 
     def stored(self, meta: PushMeta, batch: Batch, location: int, length: int) -> None:
         """A batch is committed in the record at `location`: visible from now on."""
@@ -166,11 +174,11 @@ class Shard:
 
     def _replay_push(self, record: Replayed, meta: bytes, seen: bool, now_us: int) -> None:
         push = records.read_push(meta)
-        if push.stream not in self.streams:
-            return
-        if not seen:
+        if not seen:  # also if the stream is gone: its producer goes on with the next sequence
             self.accepted(push, now_us)
         self.invisible.discard(record.number)
+        if push.stream not in self.streams:
+            return
         batch = None if record.payload is None else Batch.parse(record.payload, verify=False)
         # The node's own fields are outside the batch's checksum; the record's covers its copy.
         if batch is None or batch.header.base != push.base:

@@ -102,8 +102,8 @@ class TableShard:
         """Keys that go with a session."""
         return sorted(self._sessions.get(session, ()))
 
-    def scan(self, prefix: bytes, after: bytes | None, limit: int) -> list[bytes]:
-        """Keys with a prefix, in order, after a key."""
+    def scan(self, prefix: bytes, after: bytes | None, limit: int, now_us: int) -> list[bytes]:
+        """Keys with a prefix, in order, after a key; without those that have expired."""
         if self._sorted is None or len(self._sorted) != len(self.cells):
             self._sorted = sorted(self.cells)
         keys = self._sorted
@@ -112,7 +112,8 @@ class TableShard:
             at = bisect_left(keys, after + b"\0")
         found: list[bytes] = []
         while at < len(keys) and len(found) < limit and keys[at].startswith(prefix):
-            found.append(keys[at])
+            if self.get(keys[at], now_us) is not None:
+                found.append(keys[at])
             at += 1
         return found
 

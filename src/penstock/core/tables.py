@@ -25,7 +25,7 @@ from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Verb, frame
-from penstock.wire.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES
+from penstock.wire.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MAX_TTL_MS
 
 MAX_SCAN = 10_000
 MAX_SCAN_BYTES = 8 << 20
@@ -82,17 +82,22 @@ class Tables:
         return None if cell is None else m.Entry(call.key, cell.value, cell.version)
 
     def check_write(
-        self, stream: Stream, key: bytes, value: bytes | None, if_version: int | None
-    ) -> None:
+        self, stream: Stream, key: bytes, value: bytes | None, if_version: int | None,
+        ttl_ms: int = 0,
+    ) -> None:  # fmt: skip
         """Raises what is wrong with a write."""
+        if not 0 <= ttl_ms <= MAX_TTL_MS:
+            raise InvalidError(f"a time-to-live is 0 to {MAX_TTL_MS:,} ms")
         if not 0 < len(key) <= MAX_TABLE_KEY_BYTES:
             raise TooLargeError(f"a key has 1 to {MAX_TABLE_KEY_BYTES} bytes, not {len(key):,}")
         if value is not None and len(value) > MAX_TABLE_VALUE_BYTES:
             raise TooLargeError(f"a value has at most {MAX_TABLE_VALUE_BYTES:,} bytes")
-        shard = self.kernel.shard_of(key)
-        shard.table(stream.info.id).check(key, if_version, self.kernel.now_us)
+        table = self.kernel.shard_of(key).table(stream.info.id)
+        table.check(key, if_version, self.kernel.now_us)
         if value is not None:
-            size = stream.totals.bytes + len(key) + len(value) + ENTRY_OVERHEAD
+            size = stream.totals.bytes + len(value)
+            before = table.cells.get(key)
+            size += len(key) + ENTRY_OVERHEAD if before is None else -len(before.value)
             if size > stream.options.max_bytes:
                 raise LimitError(f"table {stream.info.name!r} is full: {size:,} bytes")
 
@@ -104,7 +109,7 @@ class Tables:
         if call.append:
             cell = shard.table(call.stream).get(call.key, self.kernel.now_us)
             value = value if cell is None else cell.value + value
-        self.check_write(stream, call.key, value, call.if_version)
+        self.check_write(stream, call.key, value, call.if_version, call.ttl_ms)
         if call.session and call.session not in self.sessions:
             raise NotFoundError(f"session {call.session} has ended")
         return self.write(shard, stream, call.key, value, call.ttl_ms, call.session)
@@ -160,21 +165,21 @@ class Tables:
     def scan(self, call: m.Scan) -> list[m.Entry]:
         """Entries by prefix, in key order over all shards; the answer is bounded in bytes too."""
         self.kernel.stream(call.stream, "table")
-        limit = max(1, min(call.limit, MAX_SCAN))
+        limit, now_us = max(1, min(call.limit, MAX_SCAN)), self.kernel.now_us
         tables = [s.tables[call.stream] for s in self.kernel.shards if call.stream in s.tables]
         parts = [
-            [(key, table) for key in table.scan(call.prefix, call.after, limit)] for table in tables
+            [(key, table) for key in table.scan(call.prefix, call.after, limit, now_us)]
+            for table in tables
         ]
         found: list[m.Entry] = []
         room = MAX_SCAN_BYTES
         for key, table in islice(merge(*parts, key=lambda item: item[0]), limit):
-            cell: Cell | None = table.get(key, self.kernel.now_us)
-            if cell is not None:
-                value = cell.value if call.values else b""
-                room -= len(key) + len(value)
-                if room < 0 and found:
-                    break
-                found.append(m.Entry(key, value, cell.version))
+            cell: Cell = table.cells[key]
+            value = cell.value if call.values else b""
+            room -= len(key) + len(value)
+            if room < 0 and found:
+                break
+            found.append(m.Entry(key, value, cell.version))
         return found
 
     # --- watches ---------------------------------------------------------------------------
@@ -183,6 +188,8 @@ class Tables:
         """Tells a connection of all changes to keys with a prefix."""
         self.kernel.stream(call.stream, "table")
         if len(self.watchers) >= MAX_WATCHES:
+            self._forget_watchers()
+        if len(self.watchers) >= MAX_WATCHES:
             raise LimitError(f"{MAX_WATCHES:,} watches exist already")
         watcher = Watcher(connection, request, call.stream, call.prefix)
         self.watchers.append(watcher)
@@ -190,7 +197,7 @@ class Tables:
 
     def _tell(self, stream: int, entries: list[m.Entry]) -> None:
         if any(watcher.over for watcher in self.watchers):
-            self.watchers = [watcher for watcher in self.watchers if not watcher.over]
+            self._forget_watchers()
         for watcher in self.watchers:
             if watcher.stream != stream:
                 continue
@@ -200,10 +207,22 @@ class Tables:
             if watcher.paused:  # too slow: nothing is kept for it, it must read anew
                 watcher.lost = True
                 continue
-            event = m.pack(m.Event(wanted, watcher.lost))
-            watcher.lost = False
-            parts = [frame(Verb.EVENT, watcher.request, 0, event)]
-            self.kernel.effects.append(Send(watcher.connection, list(parts)))
+            self._send_event(watcher, wanted)
+
+    def _send_event(self, watcher: Watcher, entries: list[m.Entry]) -> None:
+        event = m.pack(m.Event(entries, watcher.lost))
+        watcher.lost = False
+        whole = frame(Verb.EVENT, watcher.request, 0, event)
+        self.kernel.effects.append(Send(watcher.connection, [whole]))
+
+    def _forget_watchers(self) -> None:
+        self.watchers = [watcher for watcher in self.watchers if not watcher.over]
+
+    def pause(self, watcher: Watcher, paused: bool) -> None:
+        """A watcher takes no more for now; or takes it again, and hears if it missed anything."""
+        watcher.paused = paused
+        if watcher.lost and not paused:
+            self._send_event(watcher, [])
 
     # --- sessions --------------------------------------------------------------------------
 

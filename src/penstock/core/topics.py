@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.effects import Serve
-from penstock.core.kernel import Kernel, Timer
+from penstock.core.kernel import Kernel, Timer, still_waiting
 from penstock.core.partition import Partition
 from penstock.core.records import Claimed, Committed, Trimmed
 from penstock.core.shard import Shard, Stream

@@ -102,9 +102,11 @@ class Transactions:
             partition.check_commit(commit.group, commit.offset, commit.token, self.kernel.now_us)
         for write in txn.writes:
             stream = self.kernel.stream(write.stream, "table")
-            self.tables.check_write(stream, write.key, write.value, write.if_version)
+            self.tables.check_write(stream, write.key, write.value, write.if_version, write.ttl_ms)
         for push in txn.pushes:
             stream, shard, batch = self._target(push)
+            if batch.header.producer:
+                raise InvalidError("a push inside a transaction has no producer of its own")
             self.pushes.check(stream, shard, batch, _PLAIN)
 
     def _queue_of(self, ack: m.TxnSettle) -> QueueShard:

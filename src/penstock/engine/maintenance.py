@@ -93,7 +93,12 @@ class Maintenance:
             self._work = self._choose()
             if self._work is None:
                 return None
-        work = next(self._work, _OVER)
+        try:
+            work = next(self._work, _OVER)
+        except DiskError:
+            self._work = None
+            self._wait_us = now_us + RETRY_US
+            return None
         if work is _OVER:
             self._work = None
             return self.next_step(now_us)
@@ -114,6 +119,8 @@ class Maintenance:
 
     def next_due(self) -> int | None:
         """When to look again after a failure."""
+        if self._running or self.engine.journal.stopped is not None:
+            return None  # there will be an event
         return self._wait_us or None
 
     @property
@@ -168,8 +175,7 @@ class Maintenance:
         writers: list[CheckpointWriter] = []
         yield lambda: writers.append(CheckpointWriter(engine.disk, number))
         writer = writers[0]
-        control = _encode(fabric.snapshot_control())
-        yield _adding(writer, {"identity": engine.identity, "control": control})
+        yield _adding(writer, {"identity": engine.identity})
         shards = fabric.kernel.shards
         for first in range(0, len(shards), SHARDS_A_STEP):
             group = shards[first : first + SHARDS_A_STEP]
@@ -178,7 +184,10 @@ class Maintenance:
             sections = {f"shard-{s.id}": _encode(s.snapshot()) for s in group if s.last}
             if sections:
                 yield _adding(writer, sections)
-        yield _adding(writer, {"files": engine.files.dump()})
+        # Definitions come after the shards: whatever is in a shard's snapshot must be defined when
+        # it is loaded, because its records are not folded again.
+        control = _encode(fabric.snapshot_control())
+        yield _adding(writer, {"control": control, "files": engine.files.dump()})
         safe: list[Entry] = []
         fabric.kernel.barrier(Durability.SYNCED, safe.append)
         engine.settle(fabric.kernel.now_us)

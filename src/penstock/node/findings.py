@@ -133,8 +133,10 @@ class Findings:
     def _damage(self) -> str:
         if self.refusal is not None:
             return f"Damaged, and a node refuses to start: {self.refusal}."
-        if self.lost_messages:
-            return f"Damaged. {self.lost_messages:,} messages are lost; a node starts without them."
+        if (lost := self.lost_messages) == 1:
+            return "Damaged. 1 message is lost; a node starts without it."
+        if lost:
+            return f"Damaged. {lost:,} messages are lost; a node starts without them."
         return "Damaged, but nothing that is still wanted is lost. A node starts."
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from penstock.sim.actors import Stream
 from penstock.sim.history import Delivery, History, Push, Settlement
@@ -84,7 +84,7 @@ def _check_causes(
 ) -> Iterator[str]:
     """Of every two deliveries the later must have a cause, and a higher count."""
     line = sorted(deliveries, key=lambda each: each.grant)
-    for first, second in zip(line, line[1:], strict=False):
+    for first, second in pairwise(line):
         begun_us = max(first.asked_us, 0 if push is None else push.sent_us)
         lost_power = any(begun_us <= at <= second.got_us for at in history.power_losses)
         if second.count <= first.count and not lost_power:
@@ -116,7 +116,8 @@ def _check_lost(
                 "never came"
             )
         deliveries = by_value.get(push.value, [])
-        settled = any(s.op == "ack" and s.accepted is not False for d in deliveries for s in d.settlements)
+        settlements = [each for delivery in deliveries for each in delivery.settlements]
+        settled = any(each.op == "ack" and each.accepted is not False for each in settlements)
         if deliveries and not settled and not _may_be_lost(push, history):
             yield f"lost: {push.value!r} was delivered, not acknowledged, and is gone"
 
@@ -151,12 +152,10 @@ def _check_line(line: list[Delivery], history: History) -> Iterator[str]:
                 before = acked_us.get(each.position, settlement.sent_us)
                 acked_us[each.position] = min(before, settlement.sent_us)
     ordered = sorted(firsts.items())
-    for (position, first), (_, second) in zip(ordered, ordered[1:], strict=False):
+    for (position, first), (_, second) in pairwise(ordered):
         together = first.grant == second.grant
         free_us = acked_us.get(position)
-        if not together and second.value not in history.dead and first.value not in history.dead and (
-            free_us is None or free_us > second.got_us
-        ):
+        if not together and (free_us is None or free_us > second.got_us):
             yield (
                 f"out of order: {second.value!r} was delivered at {second.got_us} while "
                 f"{first.value!r} before it was not done"

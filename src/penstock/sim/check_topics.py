@@ -72,7 +72,7 @@ def _check_final(history: History, topic: Stream) -> Iterator[str]:
             where |= {value: (partition, offset) for offset, value in rows}
     for push in history.pushes.values():
         if push.stream == topic.name and push.stored is True and push.value not in where:
-            yield f"lost: {push.value!r} was acknowledged at {push.done_us} and is not in {topic.name}"
+            yield f"lost: {push.value!r} was acknowledged at {push.done_us} and is not there"
     for read in history.reads:
         place = (read.partition, read.offset)
         if read.topic == topic.name and where.get(read.value) != place:

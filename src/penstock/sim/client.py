@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 from penstock.client.producer import Producer
 from penstock.client.protocol import Protocol
 from penstock.client.requests import Pending, Request, Resend, Subscription, listen, unlisten
-from penstock.client.settle import Settler, SettleRequest
+from penstock.client.settle import Settler
 from penstock.client.state import FabricState
 from penstock.client.steps import Finish, FinishAny, Start, Step
 from penstock.client.welcome import check_same, hello_frame, read_welcome
@@ -203,12 +203,8 @@ class Client:
 
     def attend(self, settler: Settler) -> None:
         """Connects the settlements of a queue to this client."""
-        settler.send = self._settle
+        settler.send = self.begin
         settler.attend = self._flush_soon
-
-    def _settle(self, requests: list[SettleRequest]) -> None:
-        for request in requests:
-            self.begin(request)
 
     def _flush_soon(self, settler: Settler) -> None:
         settler.attended = True
@@ -239,6 +235,9 @@ class Task:
                 else:
                     step = self._script.send(outcome)
             except StopIteration:
+                return
+            except PenstockError as unexpected:
+                self._client.fail(f"a call ended with {unexpected!r}, which nothing explains")
                 return
             outcome, error = None, None
             try:

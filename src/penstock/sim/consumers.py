@@ -11,7 +11,7 @@ from penstock.client.delivery import read_grants
 from penstock.client.messages import LeasedMessage
 from penstock.client.ops_queue import PopRequest
 from penstock.client.settle import SettleRequest
-from penstock.client.state import QueueState
+from penstock.client.state import QueueState, TopicState
 from penstock.errors import PenstockError
 from penstock.sim.actors import RETRY_US, Actor
 from penstock.sim.client import Hear, Script, Sleep
@@ -167,7 +167,7 @@ class TopicReader(Actor):
         )  # fmt: skip
         self.history.reads.append(read)
 
-    def _commit(self, offset: int, topic: ops_topic.TopicState) -> Script[None]:
+    def _commit(self, offset: int, topic: TopicState) -> Script[None]:
         group = self.client.name
         commit = Commit(self.stream.name, group, self.partition, offset, self.world.now_us)
         self.history.commits.append(commit)

@@ -176,7 +176,8 @@ class SimDisk:
     def _keep_sectors(self, inode: Inode, offset: int, data: bytes) -> None:
         at = 0
         while at < len(data):
-            end = min(len(data), (offset + at) // SECTOR_BYTES * SECTOR_BYTES + SECTOR_BYTES - offset)
+            sector_end = ((offset + at) // SECTOR_BYTES + 1) * SECTOR_BYTES
+            end = min(len(data), sector_end - offset)
             if self.world.chance(0.5):
                 _overlay(inode.durable, offset + at, data[at:end])
             at = end

@@ -31,7 +31,8 @@ class Faults:
             return cls()
         wanted = set(text.split(","))
         if unknown := wanted - {"disk", "net", "crash"}:
-            raise InvalidError(f"faults {', '.join(sorted(unknown))}: use all, none, disk, net, crash")
+            given = ", ".join(sorted(unknown))
+            raise InvalidError(f"faults {given!r}: use all, none, or some of disk,net,crash")
         return cls("disk" in wanted, "net" in wanted, "crash" in wanted)
 
 

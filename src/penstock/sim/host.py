@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.engine.delivery import ReadJob
 from penstock.engine.engine import Engine
@@ -29,8 +29,7 @@ RETRY_US = 500_000
 MAX_SPINS = 1000  # timers that are due again at once: more means that the engine never sleeps
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Small, so that rolling, checkpoints and cleaning happen often."""
 
     shards: int = 8
@@ -306,5 +305,3 @@ def _run(work: Flush | Step) -> DiskError | None:
     except DiskError as error:
         return error
     return None
-
-

@@ -116,10 +116,12 @@ class Scenario:
 
     def _verdict(self) -> Verdict:
         problems = self._problems()
+        figures = self._figures()
+        self.world.note(f"{figures}")
         for problem in problems:
             self.world.note(problem.splitlines()[0])
         return Verdict(
-            self.seed, self.faults, self.minutes, problems, self.world.digest, self._figures(),
+            self.seed, self.faults, self.minutes, problems, self.world.digest, figures,
             list(self.world.trace),
         )  # fmt: skip
 

@@ -46,7 +46,7 @@ class TableClient(Actor):
             try:
                 outcome = yield from self._perform(table, op)
                 if kind == "get":
-                    seen[key] = 0 if outcome is None else outcome[1]
+                    seen[key] = outcome[1] if isinstance(outcome, tuple) else 0
                 op.outcome, op.done_us = outcome, self.world.now_us
             except ConflictError:
                 op.outcome, op.done_us = "conflict", self.world.now_us

@@ -335,6 +335,8 @@ class Journal:
         trusted = max(self.synced, flush.synced)
         kept = bisect_left(entries, trusted, key=lambda entry: entry.location)
         committed = _uncommitted(entries[:kept])
+        for entry in committed:
+            entry.committed = True
         self._distrust(flushes, trusted)
         self._framed.clear()
         self._all_synced(trusted)

@@ -34,6 +34,7 @@ HEADER = struct.Struct("<4sIQIIqQ BBBB I QQ qq II II")
 _STAMP = struct.Struct("<QIIq")
 _CHECKSUM = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<QQQ")
+_PAIR = struct.Struct("<ii")
 
 
 class Columns:
@@ -105,6 +106,7 @@ def seal(parts: list[Buffer]) -> bytearray:
     return buffer
 
 
+
 def stamp(buffer: Buffer, base: int, epoch: int, arrived_us: int) -> None:
     """Writes what the node assigns; the checksum does not cover it."""
     _STAMP.pack_into(buffer, 8, base, epoch, 0, arrived_us)
@@ -139,6 +141,11 @@ class Batch:
             raise DamagedError("the checksum of a batch does not hold")
         return cls(buffer, header)
 
+    def stamp(self, base: int, epoch: int, arrived_us: int) -> None:
+        """Writes what the node assigns into the buffer; the checksum does not cover it."""
+        stamp(self.buffer, base, epoch, arrived_us)
+        self.header = Header._make(HEADER.unpack_from(self.buffer))
+
     @property
     def count(self) -> int:
         """Number of messages."""
@@ -164,6 +171,14 @@ class Batch:
 
     def check(self) -> None:
         """ProtocolError if the columns do not fit each other; opens a compressed body."""
+        header = self.header
+        if header.count == 1 and not header.columns and not header.codec:
+            if len(self.buffer) < HEADER_BYTES + 8:
+                raise ProtocolError("column offsets reach past the end of the batch")
+            first, end = _PAIR.unpack_from(self.buffer, HEADER_BYTES)
+            if first or not 0 <= end <= len(self.buffer) - HEADER_BYTES - 8:
+                raise ProtocolError("column offsets are not ascending inside the batch")
+            return
         _ = self._columns
 
     @cached_property
@@ -199,7 +214,7 @@ class Batch:
         decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
         try:
             return [decode(packed) if packed else {} for packed in column.tolist()]
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ProtocolError(f"headers are not a map of names to bytes: {error}") from error
 
     @property
@@ -220,7 +235,8 @@ class Batch:
         rows = np.searchsorted(offsets, positions)
         inside = rows < len(offsets)
         rows, positions = rows[inside], positions[inside]
-        return rows[offsets[rows] == positions]
+        found: Rows = rows[offsets[rows] == positions]
+        return found
 
     def take(self, rows: Rows) -> bytearray:
         """A new batch with only these rows (ascending); they keep their offsets."""

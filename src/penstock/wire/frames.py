@@ -189,7 +189,7 @@ def read_error(body: Buffer) -> errors.PenstockError:
     """The error in the body of an error frame."""
     try:
         failure = _decode_failure(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return errors.ProtocolError(f"an error answer that cannot be read: {error}")
     return errors.from_code(failure.code, failure.message, failure.advice)
 

@@ -372,6 +372,6 @@ def read_request(body: Buffer) -> Request:
     """The request in the body of a CALL; ProtocolError if it is none."""
     try:
         request: Request = _decode_request(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"a call that cannot be read: {error}") from error
     return request

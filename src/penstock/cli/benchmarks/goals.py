@@ -48,9 +48,10 @@ GOALS = (
     Goal("push synced, p50", "push synced/p50", 1.5, False, "echo synced/p50"),
     Goal("many topics against few", "publish, many topics", 0.7, True, "publish, few topics", True),
     Goal("memory, batches waiting", "memory batches", 100, False, full_size=True),
-    Goal("memory, batches half acked", "memory batches, leased", 200, False, full_size=True),
+    Goal("memory, batches half acked", "memory batches/half acked", 200, False, full_size=True),
     Goal("memory, singles waiting", "memory singles", 200, False, full_size=True),
-    Goal("memory, singles half acked", "memory singles, leased", 400, False, full_size=True),
+    Goal("memory, singles leased", "memory singles/leased", 400, False, full_size=True),
+    Goal("memory, singles half acked", "memory singles/half acked", 400, False, full_size=True),
     Goal("directory, against its bound", "space/of bound", 1.0, False, full_size=True),
 )
 

@@ -1,0 +1,66 @@
+"""Making a blocking connection: dialling, greeting, and patience."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.client.reconnect import CONNECT_S, pause_s
+from penstock.client.transport import Transport
+from penstock.client.welcome import hello_frame, read_welcome
+from penstock.errors import ClosedError, DeadlineError, UnavailableError
+from penstock.wire.messages import Hello, Welcome
+
+Dial = Callable[[float], Transport]
+
+
+class Dialer:
+    """Tries until a deadline. `strikes` counts attempts; whoever hears from the node resets it."""
+
+    def __init__(self, dial: Dial, hello: Hello) -> None:
+        self._dial = dial
+        self._hello = hello
+        self._stopped = threading.Event()
+        self.strikes = 0
+
+    def stop(self) -> None:
+        """Ends a `connect` under way with ClosedError."""
+        self._stopped.set()
+
+    def connect(self, deadline: float) -> tuple[Transport, Welcome]:
+        """A greeted connection; DeadlineError if there is none in time.
+
+        The first attempt is made at once, unless the last connection brought no answer.
+        """
+        lost: UnavailableError | None = None
+        while True:
+            if self.strikes:
+                self._pause(deadline, lost)
+            self.strikes += 1
+            try:
+                return self._attempt(deadline)
+            except UnavailableError as error:
+                lost = error
+
+    def _pause(self, deadline: float, lost: UnavailableError | None) -> None:
+        seconds = pause_s(self.strikes)
+        if time.monotonic() + seconds >= deadline:
+            text = "the node takes no requests" if lost is None else lost.message
+            raise DeadlineError(f"no connection: {text}") from lost
+        if self._stopped.wait(seconds):
+            raise ClosedError("the fabric is closed")
+
+    def _attempt(self, deadline: float) -> tuple[Transport, Welcome]:
+        seconds = max(min(deadline - time.monotonic(), CONNECT_S), 0.001)
+        transport = self._dial(seconds)
+        try:
+            transport.send([hello_frame(self._hello)])
+            until = time.monotonic() + seconds
+            while not (frames := transport.receive(max(until - time.monotonic(), 0.001))):
+                if time.monotonic() >= until:
+                    raise UnavailableError("the node did not answer the greeting")
+            return transport, read_welcome(frames)
+        except BaseException:
+            transport.close()
+            raise
