@@ -21,7 +21,7 @@ def contents(path: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory) -> Path:
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory as a crash leaves it: all is in the journal, the checkpoint is the first."""
     live = tmp_path_factory.mktemp("original")
     copy = live.with_name("crashed")
@@ -43,7 +43,6 @@ def crashed(original: Path, tmp_path: Path) -> Path:
 
 
 def journal(path: Path) -> Path:
-    found: Path
     (found,) = path.glob("j-*")
     return found
 

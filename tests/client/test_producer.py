@@ -130,10 +130,9 @@ def test_a_producer_leaves_a_lane_with_a_hole():
     assert producer.lane(4).producer == 5
 
 
-def test_a_lane_that_was_idle_is_left_before_the_node_forgets_it(monkeypatch):
+def test_a_lane_that_was_idle_is_left_before_the_node_forgets_it():
     now_s = 1000.0
-    monkeypatch.setattr("penstock.client.producer.time.monotonic", lambda: now_s)
-    producer = Producer(5, 16, 1)
+    producer = Producer(5, 16, 1, lambda: now_s)
     lane = producer.lane(3)
     now_s += 200
     assert producer.lane(3) is lane

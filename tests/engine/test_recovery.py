@@ -129,3 +129,20 @@ def test_a_record_that_cannot_be_read_stops_the_start_unless_it_is_accepted() ->
         open_engine(disk, clock.now_us(), 1)
     engine = open_engine(disk, clock.now_us(), 1, accept_damage=True)
     assert engine.recovered["damages"]
+
+
+def test_a_damaged_message_that_was_acknowledged_does_not_stop_the_start() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk)
+    queue = fabric.queue("q", ordered=True)
+    queue.push(b"damaged-and-done")
+    queue.push(b"next")
+    message = queue.pop()
+    assert message is not None
+    message.ack(wait=True)
+    disk = crash(fabric, disk)
+    flip(disk, b"damaged-and-done")
+    with memory_fabric(clock, disk) as again:
+        message = again.queue("q").pop()
+        assert message is not None
+        assert message.value == b"next"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
 
 import xxhash
@@ -122,8 +123,15 @@ def unsequenced(shard: int) -> Lane:
 class Producer:
     """The identity under which a fabric pushes. Used only by whoever is sending."""
 
-    def __init__(self, identity: int, shards: int, seed: int) -> None:
+    def __init__(
+        self,
+        identity: int,
+        shards: int,
+        seed: int,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.shards = shards
+        self._now_s = now_s
         self._chance = random.Random(seed)
         self._identity = identity
         self._lanes: dict[int, Lane] = {}
@@ -131,7 +139,7 @@ class Producer:
     def lane(self, shard: int) -> Lane:
         """The sequence on a shard; with a new identity if the one before is of no more use."""
         lane = self._lanes.get(shard)
-        now_s = time.monotonic()
+        now_s = self._now_s()
         if lane is None:
             lane = self._lanes[shard] = Lane(self._identity)
         elif now_s - lane.used_s > _IDLE_S or not lane.mend():
@@ -141,7 +149,8 @@ class Producer:
 
     def own(self) -> Producer:
         """A producer for one stream alone, whose order no failure elsewhere may disturb."""
-        return Producer(self._chance.getrandbits(63) | 1, self.shards, self._chance.getrandbits(64))
+        identity, seed = self._chance.getrandbits(63) | 1, self._chance.getrandbits(64)
+        return Producer(identity, self.shards, seed, self._now_s)
 
     def walk_over(self, places: int) -> Walk:
         """A new walk over so many shards or partitions."""

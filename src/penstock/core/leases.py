@@ -43,10 +43,14 @@ class Leases:
         """A grant of the run; its deliveries count goes up by one."""
         grant = Grant(run.position, run.mask, run.deliveries + 1, number, lease_us, 0)
         self.grants[number] = grant
-        self.next_number = max(self.next_number, number + 1)
+        self.skip(number)
         self.messages += grant.messages
         self.extend(grant, lease_us, now_us)
         return grant
+
+    def skip(self, number: int) -> None:
+        """A grant of this number was given once: it is not given again."""
+        self.next_number = max(self.next_number, number + 1)
 
     def extend(self, grant: Grant, lease_us: int, now_us: int) -> None:
         """The lease lasts `lease_us` from now on."""

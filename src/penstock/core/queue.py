@@ -102,6 +102,7 @@ class QueueShard:
         self.ids = IdWindow()
         self.keys = KeyQueues() if options.ordered == "key" else None
         self.totals = totals
+        self.damage: list[tuple[int, int]] = []  # (base, count) of batches that are quarantined
         self.ttl: list[tuple[int, int]] = []  # (expires, base of a batch)
 
     # --- what is there ---------------------------------------------------------------------
@@ -232,6 +233,15 @@ class QueueShard:
         lane = self.lane(MAX_PRIORITY - (base >> LANE_SHIFT))
         lane.grow(base, count)
         lane.set_aside(base, count)
+        self.damage.append((base, count))
+
+    def concerns_damage(self, position: int, grant: int) -> bool:
+        """Whether a logged grant or change is about messages that are lost, and so says nothing."""
+        if any(base <= position < base + count for base, count in self.damage):
+            if grant:
+                self.leases.skip(grant)
+            return True
+        return False
 
     def _store_keyed(self, base: int, keys: list[bytes | None]) -> None:
         assert self.keys is not None

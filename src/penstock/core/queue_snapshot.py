@@ -26,6 +26,7 @@ def snapshot(queue: QueueShard) -> dict[str, Any]:
     """Everything that a restart must know. What is accepted but not visible is not in it."""
     return {
         "origin": queue.origin,
+        "damage": queue.damage,
         "lanes": [
             (start, lane.cursor, lane.end, lane.fresh, list(lane.skips), lane.index.snapshot())
             for start, lane in queue.lanes.items()
@@ -53,6 +54,7 @@ def restore(
         queue.returned.add(_run(packed))
     for due_us, packed in data["delayed"]:
         queue.delayed.add(_run(packed), due_us)
+    queue.damage = [tuple(item) for item in data["damage"]]
     queue.held = {key: _run(packed) for key, packed in data["held"]}
     queue.dead = {run.position: run for run in map(_run, data["dead"])}
     queue.leases = Leases.restore(data["leases"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.core import queue_snapshot, records
-from penstock.core.changes import read_changes, read_grants
+from penstock.core.changes import Op, read_changes, read_grants
 from penstock.core.dedupe import Producers
 from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard, Totals
@@ -190,13 +190,18 @@ class Shard:
         if kind == Kind.GRANT:
             stream, grants = read_grants(meta)
             if stream in self.streams:
+                queue = self.queue(stream)
                 for given in grants:
-                    self.queue(stream).granted(given, now_us)
+                    if not queue.concerns_damage(given.position, given.number):
+                        queue.granted(given, now_us)
         else:
             stream, changes = read_changes(meta)
             if stream in self.streams:
+                queue = self.queue(stream)
                 for change in changes:
-                    self.queue(stream).changed(change, now_us)
+                    purge = change.op == Op.PURGE  # its position is where the purge ended
+                    if purge or not queue.concerns_damage(change.position, change.grant):
+                        queue.changed(change, now_us)
 
     def restart(self, now_us: int, first_grant: int) -> None:
         """After recovery: leases and claims last their whole length again."""

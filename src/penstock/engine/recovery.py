@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
+from penstock.core.liveness import read_meta
 from penstock.core.records import Kind
 from penstock.core.shard import CONTROL, Replayed
 from penstock.engine.engine import Engine
@@ -143,7 +144,7 @@ def _replay(
         else:
             report.damages.append(f"{item.file} at {item.offset}: {item.reason}")
             if (record := _of_damage(item)) is not None:
-                report.lost_messages += 1
+                report.lost_messages += read_meta(record.kind, record.meta).count
                 _fold(fabric, record, report, accept_damage, now_us)
             elif not accept_damage:
                 raise DamagedError(_explain(item))
@@ -220,7 +221,7 @@ def _forget_missing(disk: Disk, files: Files, accept_damage: bool) -> None:
     for file in files.all():
         if file.name not in names:
             if file.live and not accept_damage:
-                raise DamagedError(f"{file.name} is missing, and {file.live:,} bytes in it are live")
+                raise DamagedError(f"{file.name} with {file.live:,} live bytes is missing")
             files.drop(file.number)
 
 

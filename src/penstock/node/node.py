@@ -39,9 +39,10 @@ class Config:
 
 def parse_address(text: str) -> tuple[str, int]:
     """HOST:PORT, PORT or HOST; InvalidError otherwise."""
-    host, _, port = text.rpartition(":")
-    if not host:
-        host, port = (DEFAULT_HOST, text) if text.isdigit() else (text, str(DEFAULT_PORT))
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = ("", text) if text.isdigit() else (text, str(DEFAULT_PORT))
+    host = host or DEFAULT_HOST
     if not port.isdigit() or int(port) > 65535:
         raise InvalidError(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)

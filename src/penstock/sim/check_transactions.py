@@ -25,11 +25,12 @@ def check_transactions(history: History) -> list[str]:
 def _check_one(
     each: Transaction, history: History, delivered: set[bytes], deliveries: list[Delivery]
 ) -> Iterator[str]:
-    pushed = each.pushed in delivered
+    count = sum(value in delivered for value in each.pushed)
+    pushed = count > 0
     written = history.final_table.get(each.written)
-    if pushed != (written is not None):
-        parts = "pushed and not written" if pushed else "written and not pushed"
-        yield f"half a transaction: {each.name} ({_outcome(each)}) was {parts}"
+    if count not in (0, len(each.pushed)) or pushed != (written is not None):
+        done = f"{count} of {len(each.pushed)} pushes, {'the' if written else 'no'} write"
+        yield f"half a transaction: of {each.name} ({_outcome(each)}) there is {done}"
     if each.committed is True and not pushed:
         yield f"lost transaction: {each.name} was committed, and nothing of it is there"
     if each.committed is False and pushed:

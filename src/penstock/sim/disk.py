@@ -36,7 +36,7 @@ class SimDisk:
 
     `full_until_us` and `failing_until_us` are times of trouble; in the latter every call that
     changes something fails with `failure_rate`. `die_in` counts such calls down and then raises
-    Died in the middle of one.
+    Died in the middle of one; `die_writing` does so in the next write of at least so many bytes.
     """
 
     def __init__(self, world: World, slow_reads: float = 0.2) -> None:
@@ -47,6 +47,7 @@ class SimDisk:
         self.failing_until_us = 0
         self.failure_rate = 0.5
         self.die_in: int | None = None
+        self.die_writing: int | None = None
         self.failures = 0
         self._name_states: list[dict[str, Inode]] = [{}]
 
@@ -75,6 +76,8 @@ class SimDisk:
     def write(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
         inode = self._inode(name)
         data = b"".join(parts)
+        if self.die_writing is not None and len(data) >= self.die_writing:
+            self.die_in = 1
         try:
             self._trouble(f"write {name}", room=True)
         except (DiskError, Died):
@@ -134,6 +137,10 @@ class SimDisk:
             self._keep_some(inode)
             inode.data = bytearray(inode.durable)
 
+    def live_on(self) -> None:
+        """Whatever was to die in a disk call does not."""
+        self.die_in = self.die_writing = None
+
     def flip(self, name: str, offset: int) -> None:
         """One bit of a file changes, on the disk and in the cache."""
         inode, bit = self._inode(name), 1 << self.world.between(0, 7)
@@ -145,7 +152,7 @@ class SimDisk:
         if self.die_in is not None:
             self.die_in -= 1
             if self.die_in <= 0:
-                self.die_in = None
+                self.live_on()
                 raise Died(action)
         now_us = self.world.now_us
         if room and now_us < self.full_until_us:
@@ -164,9 +171,11 @@ class SimDisk:
         chance = self.world.random
         for offset, data in inode.writes:
             fate = chance.random()
-            if fate < 0.35:
+            if fate < 0.3:
                 _overlay(inode.durable, offset, data)
-            elif fate < 0.55:
+            elif fate < 0.45:
+                _overlay(inode.durable, offset, data[: chance.randint(0, len(data))])
+            elif fate < 0.6:
                 start, end = sorted(chance.randint(0, len(data)) for _ in range(2))
                 _overlay(inode.durable, offset + start, data[start:end])
             elif fate < 0.75:

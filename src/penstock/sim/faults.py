@@ -55,7 +55,8 @@ class Injector:
         if faults.net:
             kinds += [self._cut, self._cut, self._slow, self._kill_client, self._kill_client]
         if faults.crash:
-            kinds += [self._crash, self._die_soon, self._die_soon, self._pause, self._restart_badly]
+            kinds += [self._crash, self._die_soon, self._die_writing, self._pause]
+            kinds.append(self._restart_badly)
         if faults.disk:
             kinds += [self._fill, self._break_disk]
         return kinds
@@ -69,7 +70,7 @@ class Injector:
         """No more faults; what is still broken heals."""
         self._stopped = True
         self.host.disk.full_until_us = self.host.disk.failing_until_us = 0
-        self.host.disk.die_in = None
+        self.host.disk.live_on()
         self.network.typical_us = TYPICAL_US
 
     def _next(self) -> None:
@@ -105,6 +106,11 @@ class Injector:
         """In the middle of one of the next disk calls, whoever makes it."""
         self.host.dies_with_power = self.world.chance(0.6)
         self.host.disk.die_in = self.world.between(1, 40)
+
+    def _die_writing(self) -> None:
+        """In the middle of one of the next large writes: several records, and some are cut off."""
+        self.host.dies_with_power = self.world.chance(0.3)
+        self.host.disk.die_writing = self.world.random.choice([500, 1000, 2000])
 
     def _pause(self) -> None:
         for_us = self.world.between(100_000, 5_000_000)

@@ -89,7 +89,7 @@ class Transaction:
     """Ack, push and put that happen together. `committed`: None if nobody knows."""
 
     name: str
-    pushed: bytes
+    pushed: list[bytes]
     written: bytes  # key of the table
     acked: Delivery
     sent_us: int

@@ -113,7 +113,7 @@ class Host:
         self._paused = False
         self._held.clear()
         self._timer = None
-        self.disk.die_in = None
+        self.disk.live_on()
         for link in self._links.values():
             link.break_now()
         self._links.clear()

@@ -27,11 +27,12 @@ PLAIN = Stream("queue", "plain", {"lease": 2.0, "max_deliveries": 0})
 WRITTEN = Stream("queue", "written", {"lease": 2.0, "max_deliveries": 6, "durability": "written"})
 ORDERED = Stream("queue", "ordered", {"lease": 2.0, "max_deliveries": 0, "ordered": "queue"})
 KEYED = Stream("queue", "keyed", {"lease": 2.0, "max_deliveries": 0, "ordered": "key"})
+IN = Stream("queue", "in", {"lease": 2.0, "max_deliveries": 0})
 OUT = Stream("queue", "out", {"lease": 2.0, "max_deliveries": 0})
 TOPIC = Stream("topic", "topic", {"partitions": PARTITIONS})
 TABLE = Stream("table", "table", {})
 LEDGER = Stream("table", "ledger", {})
-STREAMS = (PLAIN, WRITTEN, ORDERED, KEYED, OUT, TOPIC, TABLE, LEDGER)
+STREAMS = (PLAIN, WRITTEN, ORDERED, KEYED, IN, OUT, TOPIC, TABLE, LEDGER)
 
 
 class Scenario:
@@ -68,23 +69,26 @@ class Scenario:
         def named(stream: Stream) -> MakeScript:
             return lambda client: NamedProducer(stage, client, stream).run()
 
+        def publisher(client: Client) -> Script[None]:
+            return Publisher(stage, client, TOPIC).run()
+
         def table(client: Client) -> Script[None]:
             return TableClient(stage, client, TABLE).run()
 
         def transactor(client: Client) -> Script[None]:
-            return Transactor(stage, client, PLAIN, OUT, LEDGER).run()
+            return Transactor(stage, client, IN, OUT, LEDGER).run()
 
         return [
             Process(stage, "p1", producer(PLAIN), producer(ORDERED), producer(WRITTEN)),
             Process(stage, "p2", producer(PLAIN), producer(KEYED), producer(ORDERED)),
             Process(stage, "p3", named(PLAIN), named(ORDERED), named(TOPIC)),
-            Process(stage, "p4", lambda client: Publisher(stage, client, TOPIC).run()),
+            Process(stage, "p4", publisher, producer(IN)),
             Process(stage, "c1", consumer(PLAIN), consumer(ORDERED), consumer(KEYED)),
             Process(stage, "c2", consumer(WRITTEN), consumer(ORDERED), consumer(KEYED)),
             Process(stage, "c3", lambda client: Subscriber(stage, client, PLAIN).run()),
             Process(stage, "c4", *map(reader, range(PARTITIONS))),
             Process(stage, "t1", table, transactor, consumer(OUT)),
-            Process(stage, "t2", table, transactor),
+            Process(stage, "t2", table, transactor, transactor),
         ]
 
     def run(self) -> Verdict:

@@ -22,6 +22,7 @@ from penstock.sim.history import (
 )
 
 KEYS = 4
+MAX_PUSHES = 5
 
 
 class TableClient(Actor):
@@ -30,14 +31,12 @@ class TableClient(Actor):
     def run(self) -> Script[None]:
         """Until the work is over."""
         table = yield from self.open_table()
-        serial = 0
         seen: dict[bytes, int] = {}
         while self.busy:
             yield from self.rest(120_000)
-            serial += 1
             key = b"key-%d" % self.world.between(0, KEYS - 1)
             kind = self.world.random.choice(["get", "get", "put", "cas", "delete", "append"])
-            value = f"{self.client.name}/{serial};".encode()
+            value = f"{self.client.name}/{len(self.history.table)};".encode()
             op = TableOp(key, kind, self.client.name, self.world.now_us, value)
             if kind == "cas":
                 op.if_version = seen.get(key, 0)
@@ -77,7 +76,6 @@ class Transactor(Consumer):
         queue = yield from self.open_queue()
         target = yield from Actor(self.stage, self.client, self.target).open_queue()
         ledger = yield from Actor(self.stage, self.client, self.ledger).open_table()
-        serial = 0
         while self.busy:
             try:
                 taken = yield from self.pop(queue, 1, 1.0)
@@ -85,10 +83,9 @@ class Transactor(Consumer):
                 yield Sleep(RETRY_US)
                 continue
             for each, delivery in taken:
-                serial += 1
                 if self.world.chance(0.1):
                     yield Sleep(self.world.between(0, self.stream.lease_us * 3 // 2))
-                name = f"txn:{self.client.name}:{serial}"
+                name = f"txn:{self.client.name}:{len(self.history.transactions)}"
                 yield from self._transact(name, each, delivery, target, ledger)
 
     def _transact(
@@ -96,24 +93,31 @@ class Transactor(Consumer):
         ledger: TableState,
     ) -> Script[None]:  # fmt: skip
         now_us = self.world.now_us
-        push = self.history.push(
-            Push(self.target.name, name.encode(), None, name, 0, now_us, transaction=name)
-        )
-        noted = Transaction(name, push.value, name.encode(), delivery, now_us)
+        pushes = [self._push(name, index) for index in range(self.world.between(1, MAX_PUSHES))]
+        values = [push.value for push in pushes]
+        noted = Transaction(name, values, name.encode(), delivery, now_us)
         settlement = Settlement("ack", now_us, transaction=name)
         delivery.settlements.append(settlement)
         self.history.transactions.append(noted)
         assert self.client.fabric is not None
         state = TransactionState(self.client.fabric)
         state.ack(each)
-        state.push(target, message(name, 40))
+        for value in values:
+            state.push(target, message(value.decode(), 40))
         state.put(ledger, noted.written, delivery.value)
         try:
             yield from transaction.commit(state)
         except UnavailableError:
             return
         except PenstockError:
-            noted.committed = push.stored = settlement.accepted = False
+            noted.committed = settlement.accepted = False
         else:
-            noted.committed = push.stored = settlement.accepted = True
-        push.done_us = settlement.done_us = self.world.now_us
+            noted.committed = settlement.accepted = True
+        settlement.done_us = self.world.now_us
+        for push in pushes:
+            push.stored, push.done_us = noted.committed, self.world.now_us
+
+    def _push(self, name: str, index: int) -> Push:
+        value = f"{name}:{index}".encode()
+        push = Push(self.target.name, value, None, name, index, self.world.now_us, transaction=name)
+        return self.history.push(push)
