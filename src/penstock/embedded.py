@@ -21,7 +21,6 @@ from penstock.node.files import FileDisk
 from penstock.node.node import LocalNode, open_directory
 from penstock.store.disk import Disk, DiskError
 from penstock.wire.buffers import Buffer
-from penstock.wire.frames import Splitter
 
 KEEPER_SECONDS = 0.05  # how often the background looks for work at least
 
@@ -54,6 +53,7 @@ class Inline:
         with self.changed:
             if self.inboxes.pop(connection, None) is not None:
                 self.engine.disconnect(connection)
+                self.changed.notify_all()
 
     def receive(self, connection: int, frames: list[bytearray]) -> None:
         """Frames of a connection; their answers are in its inbox when they can be."""
@@ -144,7 +144,6 @@ class InlineTransport:
 
     def __init__(self, inline: Inline) -> None:
         self._inline = inline
-        self._splitter = Splitter()
         self._number = inline.connect()
 
     def send(self, parts: Sequence[Buffer]) -> None:

@@ -15,13 +15,14 @@ from penstock.core.runs import Run, rows_of
 from penstock.core.shard import Shard
 
 
-def state_of(fabric: Fabric) -> dict[str, Any]:
+def state_of(fabric: Fabric, *, timed: bool = True) -> dict[str, Any]:
+    """Without `timed`, delayed messages count as ready: delays begin anew after a restart."""
     kernel = fabric.kernel
     return {
         "streams": {n: (s.info.kind, s.info.name, s.options) for n, s in kernel.streams.items()},
         "totals": {n: _totals(s.totals) for n, s in kernel.streams.items()},
         "sessions": {n: s.ttl_us for n, s in fabric.tables.sessions.items()},
-        "shards": [_shard(shard) for shard in kernel.shards],
+        "shards": [_shard(shard, timed) for shard in kernel.shards],
     }
 
 
@@ -29,7 +30,7 @@ def _totals(totals: Any) -> tuple[int, int]:
     return totals.messages, totals.bytes
 
 
-def _shard(shard: Shard) -> dict[str, Any]:
+def _shard(shard: Shard, timed: bool) -> dict[str, Any]:
     windows = shard.producers.windows
     return {
         "last": shard.last,
@@ -37,7 +38,7 @@ def _shard(shard: Shard) -> dict[str, Any]:
             p: (w.instance, w.next_sequence, w.named, list(w.recent)) for p, w in windows.items()
         },
         "forwarded": dict(shard.forwarded),
-        "queues": {n: queue_state(q) for n, q in shard.queues.items() if not is_unused(q)},
+        "queues": {n: queue_state(q, timed) for n, q in shard.queues.items() if not is_unused(q)},
         "partitions": {
             key: _partition(p) for key, p in shard.partitions.items() if p.end or p.commits
         },
@@ -49,10 +50,10 @@ def is_unused(queue: QueueShard) -> bool:
     return not queue.lanes and not len(queue.ids)
 
 
-def queue_state(queue: QueueShard) -> dict[str, Any]:
+def queue_state(queue: QueueShard, timed: bool = True) -> dict[str, Any]:
     places: dict[int, tuple[Any, ...]] = {}
     _add(places, "ready", queue.returned.runs.values())
-    _add(places, "delayed", queue.delayed.runs.values())
+    _add(places, "delayed" if timed else "ready", queue.delayed.runs.values())
     _add(places, "held", queue.held.values())
     _add(places, "dead", queue.dead.values())
     for grant in queue.leases.grants.values():

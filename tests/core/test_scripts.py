@@ -100,8 +100,9 @@ class Script:
     def do_disconnect(self, number: str) -> None:
         self.node.fabric.disconnect(int(number))
 
-    def do_wait(self, after_ms: str) -> None:
-        self.node.tick(int(after_ms) * 1000)
+    def do_wait(self, after_ms: str, times: str = "1") -> None:
+        for _ in range(int(times)):
+            self.node.tick(int(after_ms) * 1000)
 
     def do_keep_back(self) -> None:
         """Nothing is committed from now on, until `commit-all`."""

@@ -12,14 +12,14 @@ import msgspec
 from penstock.errors import InvalidError, TooLargeError
 from penstock.wire.durability import Durability
 from penstock.wire.limits import MAX_ID_BYTES, MAX_KEY_BYTES, MAX_LEASE_MS, MAX_NAME_BYTES
-from penstock.wire.messages import OPTION_TYPES, Options, QueueOptions, TableOptions, TopicOptions
+from penstock.wire.messages import OPTION_TYPES, Options
 
 DEFAULT_PORT = 7411
 _SCHEME = "penstock"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _ORDERED = {True: "queue", False: "no"}
-_OptionsT = TypeVar("_OptionsT", QueueOptions, TopicOptions, TableOptions)
+OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 def address_of(url: str) -> tuple[str, int]:
@@ -165,7 +165,7 @@ def stream_options(kind: str, given: Mapping[str, Any]) -> dict[str, Any] | None
     return settings
 
 
-def read_options(kind: type[_OptionsT] | type[Options], settings: Mapping[str, Any]) -> Any:
+def read_options(kind: type[OptionsT], settings: Mapping[str, Any]) -> OptionsT:
     """Settings as their type, without those that only a newer node knows."""
     known = {name: settings[name] for name in kind.__struct_fields__ if name in settings}
     try:

@@ -26,9 +26,9 @@ from penstock.wire.messages import (
 _POP_BYTES = 4 << 20  # of one answer; the first batch may be larger
 _PARK_S = 60.0  # how long the node holds a pop that finds nothing; then it is asked anew
 
-read_int = decoder(int)
-read_bool = decoder(bool)
-read_figures = decoder(dict[str, Any])
+_read_int = decoder(int)
+_read_bool = decoder(bool)
+_read_figures = decoder(dict[str, Any])
 _read_strings = decoder(list[str])
 
 
@@ -119,22 +119,22 @@ def flush(queue: QueueState) -> Steps[None]:
 
 def purge(queue: QueueState) -> Steps[int]:
     """Drops all waiting messages; leased ones stay. How many they were."""
-    return ask(Purge(queue.info.id), read_int)
+    return ask(Purge(queue.info.id), _read_int)
 
 
 def purge_dead(queue: QueueState) -> Steps[int]:
     """Drops all dead letters; how many they were."""
-    return ask(Purge(queue.info.id, dead=True), read_int)
+    return ask(Purge(queue.info.id, dead=True), _read_int)
 
 
 def redrive(queue: QueueState, limit: int = 1000) -> Steps[int]:
     """Moves at most `limit` dead letters back to the queue; how many it moved."""
-    return ask(Redrive(queue.info.id, limit), read_int)
+    return ask(Redrive(queue.info.id, limit), _read_int)
 
 
 def stats(queue: QueueState) -> Steps[dict[str, Any]]:
     """Figures of the queue."""
-    return ask(StreamStats(queue.info.id), read_figures)
+    return ask(StreamStats(queue.info.id), _read_figures)
 
 
 def release(queue: QueueState, ids: Iterable[bytes | str]) -> Steps[list[str]]:
@@ -144,4 +144,4 @@ def release(queue: QueueState, ids: Iterable[bytes | str]) -> Steps[list[str]]:
 
 def delete(queue: QueueState) -> Steps[bool]:
     """Deletes the queue and all its messages; whether it was there."""
-    return ask(Delete("queue", queue.name, queue.info.namespace), read_bool)
+    return ask(Delete("queue", queue.name, queue.info.namespace), _read_bool)

@@ -151,6 +151,10 @@ class Protocol:
     ) -> UnavailableError | None:
         pending = self.in_flight.get(request_id)
         if pending is None:
+            ended = self._subscriptions.pop(request_id, None) if flags & _ERROR else None
+            if ended is not None:  # for example because its queue was deleted
+                ended.fail(read_error(memoryview(answer)[FRAME_BYTES:]))
+                return None
             late = self._cancelled.get(request_id)
             if late is None:
                 raise ProtocolError(f"an answer to request {request_id}, which was not asked")

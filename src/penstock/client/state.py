@@ -79,8 +79,7 @@ class QueueState(StreamState, PushTarget):
     @property
     def options(self) -> QueueOptions:
         """Its settings."""
-        options: QueueOptions = read_options(QueueOptions, self.info.options)
-        return options
+        return read_options(QueueOptions, self.info.options)
 
     @property
     def refused(self) -> int:
@@ -139,8 +138,7 @@ class TopicState(StreamState, PushTarget):
     @property
     def options(self) -> TopicOptions:
         """Its settings."""
-        options: TopicOptions = read_options(TopicOptions, self.info.options)
-        return options
+        return read_options(TopicOptions, self.info.options)
 
     @property
     def partitions(self) -> int:
@@ -222,5 +220,4 @@ class TableState(StreamState):
     @property
     def options(self) -> TableOptions:
         """Its settings."""
-        options: TableOptions = read_options(TableOptions, self.info.options)
-        return options
+        return read_options(TableOptions, self.info.options)

@@ -7,13 +7,13 @@ begun, and reported some time after it was run, so that a crash may find it anyw
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.engine.delivery import ReadJob
 from penstock.engine.engine import Engine
 from penstock.engine.maintenance import Pace, Step
 from penstock.engine.recovery import open_engine
+from penstock.errors import DamagedError
 from penstock.sim.disk import Died, SimDisk
 from penstock.sim.network import Link
 from penstock.sim.world import Action, Event, World
@@ -52,8 +52,9 @@ class Host:
         self.recoveries = 0
         self.checkpoints = 0
         self.cleaned_files = 0
-        self.tells: list[Callable[[str], None]] = []
         self.dies_with_power = True
+        self.damage_expected = False
+        self.damage_told: str | None = None  # why it did not start
         self._links: dict[int, Link] = {}
         self._clock_offset_us = 0
         self._life = 0
@@ -83,6 +84,7 @@ class Host:
         try:
             engine = open_engine(
                 self.disk, self.now_us, 1, shards=self.size.shards, node=self.name,
+                accept_damage=self.damage_told is not None,
                 segment_bytes=self.size.segment_bytes, pace=self.size.pace,
             )  # fmt: skip
         except DiskError as error:
@@ -90,12 +92,23 @@ class Host:
             self._restart_after(RETRY_US)
         except Died as died:
             self._die(f"while recovering, {died}")
+        except DamagedError as error:
+            self._damaged(error)
         except Exception:  # whatever it is, it is the finding
             self.fail(f"recovery failed:\n{traceback.format_exc()}")
         else:
             self.recoveries += 1
             self.world.note(f"{self.name} is up: {engine.recovered}")
             self._later(self.world.latency(RECOVERY_US), lambda: self._serve(engine))
+
+    def _damaged(self, error: DamagedError) -> None:
+        """The node does not start. If bits were flipped, the operator accepts what is lost."""
+        if self.damage_expected and self.damage_told is None:
+            self.damage_told = str(error)
+            self.world.note(f"{self.name} does not start: {error}")
+            self._restart_after(RETRY_US)
+        else:
+            self.fail(f"recovery failed: {error}")
 
     def _serve(self, engine: Engine) -> None:
         self.engine = engine
@@ -265,12 +278,19 @@ class Host:
 
     def _begin_read(self, job: ReadJob) -> None:
         # Reading is at the end of the wait: files may have come and gone since it was asked for.
-        self._later(self.world.latency(READ_US), lambda: self._end_read(job))
+        stuck = self.world.chance(0.03)
+        wait_us = self.world.between(10_000, 800_000) if stuck else self.world.latency(READ_US)
+        self._later(wait_us, lambda: self._end_read(job))
 
     def _end_read(self, job: ReadJob) -> None:
         assert self.engine is not None
         job.run()
         self.engine.end_job(job)
+        self._look_for_damage(self.engine)
+
+    def _look_for_damage(self, engine: Engine) -> None:
+        if engine.read_damage and not self.damage_expected:
+            self.fail(f"good data was taken for damaged: {list(engine.read_damage)}")
 
     def _set_timer(self, engine: Engine) -> None:
         due_us = engine.next_due()

@@ -103,11 +103,15 @@ class Scenario:
         world.note("the work is over, and nothing breaks any more")
         self.stage.over = True
         self.injector.stop()
+        self.rest()
         last = Process(self.stage, "last", self.drain.run)
         world.after(3_000_000, last.start)
         self.processes.append(last)
         world.run(world.now_us + DRAIN_US, lambda: self.drain.done or self._broken())
         return self._verdict()
+
+    def rest(self) -> None:
+        """Between the work and the last act."""
 
     def _broken(self) -> bool:
         return self._breakage() is not None
@@ -119,7 +123,7 @@ class Scenario:
         return next((c.broken for c in clients if c is not None and c.broken is not None), None)
 
     def _verdict(self) -> Verdict:
-        problems = self._problems()
+        problems = self.problems()
         figures = self._figures()
         self.world.note(f"{figures}")
         for problem in problems:
@@ -129,7 +133,8 @@ class Scenario:
             list(self.world.trace),
         )  # fmt: skip
 
-    def _problems(self) -> list[str]:
+    def problems(self) -> list[str]:
+        """All promises that were broken."""
         if (breakage := self._breakage()) is not None:
             return [breakage]
         problems: list[str] = []

@@ -1,0 +1,66 @@
+"""Whole runs: every promise holds, and the same seed gives the same run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.sim import run, run_many
+from penstock.sim.damage import run_damaged
+
+MINUTES = 0.1
+FAULTS = ("all", "crash", "disk", "net", "crash,disk")
+
+
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_every_promise_holds(seed: int) -> None:
+    verdict = run(seed, MINUTES, FAULTS[seed % len(FAULTS)])
+    assert verdict.passed, verdict.explain()
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_flipped_bits_are_never_served_and_nothing_is_lost_in_silence(seed: int) -> None:
+    verdict = run_damaged(seed, 0.05)
+    assert verdict.passed, verdict.explain()
+
+
+def test_a_run_without_faults_is_busy() -> None:
+    figures = run(1, MINUTES, "none").figures
+    for name in ("pushes", "deliveries", "reads", "table_calls", "transactions", "checkpoints"):
+        assert figures[name] > 0, name
+    assert figures["crashes"] == figures["disk_failures"] == 0
+
+
+def test_faults_strike() -> None:
+    verdicts = run_many(range(1, 5), 0.2)
+    for name in ("crashes", "power_losses", "disk_failures", "cleaned_files"):
+        assert sum(verdict.figures[name] for verdict in verdicts) > 0, name
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    first, second = run(7, MINUTES), run(7, MINUTES)
+    assert first.digest == second.digest
+    assert first.figures == second.figures
+    assert run(8, MINUTES).digest != first.digest
+
+
+def test_another_process_sees_the_same_run() -> None:
+    """Nothing depends on the order of a set of strings, or on memory addresses."""
+    program = f"from penstock.sim import run; print(run(7, {MINUTES}).digest)"
+    source = str(Path(penstock.__file__).resolve().parent.parent)
+    environment = {**os.environ, "PYTHONPATH": source, "PYTHONHASHSEED": "12345"}
+    other = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert other.stdout.strip() == run(7, MINUTES).digest
+
+
+def test_progress_hears_of_every_seed() -> None:
+    heard: list[int] = []
+    run_many([3, 4], 0.02, "none", lambda verdict: heard.append(verdict.seed))
+    assert heard == [3, 4]
