@@ -16,7 +16,8 @@ from penstock.core.shard import Shard
 
 
 def state_of(fabric: Fabric, *, timed: bool = True) -> dict[str, Any]:
-    """Without `timed`, delayed messages count as ready: delays begin anew after a restart."""
+    """Without `timed`: as if no time passed since a restart, where delays begin anew and what has
+    outlived its time-to-live is dropped once more."""
     kernel = fabric.kernel
     return {
         "streams": {n: (s.info.kind, s.info.name, s.options) for n, s in kernel.streams.items()},
@@ -33,7 +34,7 @@ def _totals(totals: Any) -> tuple[int, int]:
 def _shard(shard: Shard, timed: bool) -> dict[str, Any]:
     windows = shard.producers.windows
     return {
-        "last": shard.last,
+        "last": shard.last if timed else 0,
         "producers": {
             p: (w.instance, w.next_sequence, w.named, list(w.recent)) for p, w in windows.items()
         },

@@ -85,8 +85,7 @@ def push_body(
 
 
 def settle_body(stream: int, items: Sequence[frames.SettleItem]) -> bytes:
-    packed = b"".join(frames.SETTLE_ITEM.pack(*item) for item in items)
-    return frames.SETTLE_HEAD.pack(stream, len(items)) + packed
+    return frames.pack_settle(stream, items)
 
 
 class Node:

@@ -105,7 +105,7 @@ def test_stamp_is_outside_the_checksum() -> None:
         (frames.GRANT.pack(*frames.GrantHead(1, 2, 3, 4, 5, 6)),
          "0100000000000000 0200000000000000 03000000 0400 0500 06000000 00000000"),
         (frames.SETTLE_HEAD.pack(1, 2), "01000000 02000000"),
-        (frames.SETTLE_ITEM.pack(*frames.SettleItem(Settle.DEAD, 1, 2, 3, 4, 5)),
+        (frames.pack_settle(9, [frames.SettleItem(Settle.DEAD, 1, 2, 3, 4, 5)])[8:],
          "04 00 0100 02000000 0300000000000000 0400000000000000 0500000000000000"),
         (frames.REFUSED.pack(1, 31), "01000000 1f000000"),
         (frames.FETCH.pack(*frames.FetchBody(1, 2, 3, 4, 5)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.messages import LeasedMessage, Refusal
@@ -19,11 +20,10 @@ from penstock.wire.frames import (
     COUNT,
     FRAME_BYTES,
     REFUSED,
-    SETTLE_HEAD,
-    SETTLE_ITEM,
     Settle,
     SettleItem,
     Verb,
+    pack_settle,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 FLUSH_AT = 1000  # acks that wait, before they are sent
 _MAX_ITEMS = 8192  # of one request
 _MAX_NOTICES = 10_000  # refusals kept for the callback; the count goes on
+
+_MANY_RUNS = 3  # of one grant: a mask is shorter than so many items
+_MASK_SPAN = 1 << 16
 
 _ACK = int(Settle.ACK)
 
@@ -50,7 +53,24 @@ def join_runs(items: Iterable[SettleItem]) -> list[SettleItem]:
                 joined[-1] = last._replace(count=last.count + item.count)
                 continue
         joined.append(item)
-    return joined
+    return joined if len(joined) < _MANY_RUNS else _masked(joined)
+
+
+def _masked(runs: list[SettleItem]) -> list[SettleItem]:
+    """Runs of the same grant with gaps between them become one item with a mask."""
+    items: list[SettleItem] = []
+    for (shard, grant), group in groupby(runs, key=lambda run: (run.shard, run.grant)):
+        parts = list(group)
+        first, last = parts[0], parts[-1]
+        span = last.position + last.count - first.position
+        if len(parts) < _MANY_RUNS or span > _MASK_SPAN:
+            items += parts
+            continue
+        mask = 0
+        for part in parts:
+            mask |= ((1 << part.count) - 1) << part.position - first.position
+        items.append(SettleItem(first.op, shard, span, grant, first.position, first.arg, mask))
+    return items
 
 
 def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
@@ -77,9 +97,7 @@ class SettleRequest(Request):
     __slots__ = ("_sent", "_settler", "items", "refusals")
 
     def __init__(self, settler: Settler, items: list[SettleItem]) -> None:
-        packed = [SETTLE_ITEM.pack(*item) for item in items]
-        body = b"".join([SETTLE_HEAD.pack(settler.stream, len(items)), *packed])
-        super().__init__(Verb.SETTLE, [body], Resend.MARKED)
+        super().__init__(Verb.SETTLE, [pack_settle(settler.stream, items)], Resend.MARKED)
         self._settler = settler
         self._sent = False
         self.items = items
@@ -117,7 +135,7 @@ class SettleRequest(Request):
         self._settler.note(self.refusals)
 
     def _refuse(self, item: SettleItem, error: PenstockError) -> None:
-        self.refusals.append(Refusal(item.shard, item.position, item.count, error))
+        self.refusals.append(Refusal(item.shard, item.position, item.messages, error))
 
 
 class Settler:

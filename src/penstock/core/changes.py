@@ -6,6 +6,8 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from penstock.wire.frames import MASKED, mask_bytes
+
 
 class Op(IntEnum):
     """What becomes of messages. Those up to DEAD need a grant."""
@@ -23,13 +25,14 @@ class Op(IntEnum):
 
 
 class Change(NamedTuple):
-    """One change. `position` and `span` name messages; a grant of 0 means: not leased."""
+    """One change. `position`, `span` and perhaps a mask name messages; grant 0: not leased."""
 
     op: int
     span: int
     grant: int
     position: int
     arg: int = 0
+    mask: int = 0
 
 
 class Given(NamedTuple):
@@ -48,14 +51,30 @@ _GIVEN = struct.Struct("<QQI4xQ")
 
 def pack_changes(stream: int, changes: list[Change]) -> bytes:
     """The meta of a CHANGE record."""
-    return _HEAD.pack(stream, len(changes)) + b"".join([_CHANGE.pack(*c) for c in changes])
+    parts = [_HEAD.pack(stream, len(changes))]
+    for op, span, grant, position, arg, mask in changes:
+        if mask:
+            parts.append(_CHANGE.pack(op | MASKED, span, grant, position, arg))
+            parts.append(mask.to_bytes(mask_bytes(span), "little"))
+        else:
+            parts.append(_CHANGE.pack(op, span, grant, position, arg))
+    return b"".join(parts)
 
 
 def read_changes(meta: bytes) -> tuple[int, list[Change]]:
     """Stream and changes of a CHANGE record."""
     stream, count = _HEAD.unpack_from(meta)
-    items = _CHANGE.iter_unpack(meta[_HEAD.size : _HEAD.size + count * _CHANGE.size])
-    return stream, [Change._make(item) for item in items]
+    changes: list[Change] = []
+    at = _HEAD.size
+    for _ in range(count):
+        op, span, grant, position, arg = _CHANGE.unpack_from(meta, at)
+        at, mask = at + _CHANGE.size, 0
+        if op & MASKED:
+            width = mask_bytes(span)
+            mask = int.from_bytes(meta[at : at + width], "little")
+            op, at = op ^ MASKED, at + width
+        changes.append(Change(op, span, grant, position, arg, mask))
+    return stream, changes
 
 
 def pack_grants(stream: int, grants: list[Given]) -> bytes:

@@ -206,12 +206,8 @@ class Fabric:
             self.park(connection, request, waiter)
 
     def _settle(self, connection: int, request: int, flags: int, body: memoryview) -> None:
-        stream, count = _unpack(frames.SETTLE_HEAD, body)
-        items = body[frames.SETTLE_HEAD.size :]
-        if count * frames.SETTLE_ITEM.size != len(items):
-            raise ProtocolError(f"{len(items)} bytes are not {count} settlements")
-        unpacked = map(frames.SettleItem._make, frames.SETTLE_ITEM.iter_unpack(items))
-        self.queues.settle(connection, request, stream, list(unpacked))
+        stream, items = frames.read_settle(body)
+        self.queues.settle(connection, request, stream, items)
 
     def _fetch(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         head = frames.FetchBody(*_unpack(frames.FETCH, body))

@@ -89,6 +89,7 @@ class Kernel:
         self.names: dict[tuple[str, str, str], int] = {}
         self.shards = [Shard(number, self.streams) for number in range(shards)]
         self.control = Shard(CONTROL, self.streams)
+        self.keep_latest: set[int] = set()  # topics that keep the latest of every key
         self.effects: list[Effect] = []
         self.timers = Timers()
         self.now_us = now_us
@@ -103,6 +104,8 @@ class Kernel:
         options = read_options(info.kind, info.options)
         stream = self.streams[info.id] = Stream(info, options, totals, level_of(options))
         self.names[info.namespace, info.kind, info.name] = info.id
+        if info.kind == "topic" and options.keep == "latest":
+            self.keep_latest.add(info.id)
         for shard in self.shards if known is not None else ():
             if (queue := shard.queues.get(info.id)) is not None:
                 queue.options = options
@@ -116,6 +119,7 @@ class Kernel:
         if definition is None:
             return
         info = definition.info
+        self.keep_latest.discard(stream)
         del self.names[info.namespace, info.kind, info.name]
         for shard in self.shards:
             for location, size in shard.drop_stream(stream):

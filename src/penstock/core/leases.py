@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from penstock.core.runs import Run, window
+from penstock.core.runs import Run, bits_of
+from penstock.wire.frames import SettleItem
 from penstock.wire.limits import MAX_BATCH_MESSAGES
 
 SETTLED_KEPT = 1024  # finished grants that are remembered, so that a resent ack is known
@@ -71,15 +72,16 @@ class Leases:
                 self._remember(grant.number, grant.position, grant.acked)
         return bits
 
-    def acked(self, number: int, position: int, count: int) -> bool:
+    def acked(self, item: SettleItem) -> bool:
         """Whether these messages were acknowledged under this grant, not long ago."""
-        grant = self.grants.get(number)
-        first, mask = self._settled.get(number, (0, 0))
+        position = item.position
+        grant = self.grants.get(item.grant)
+        first, mask = self._settled.get(item.grant, (0, 0))
         if grant is not None:
             first, mask = grant.position, grant.acked
         if not mask or not 0 <= position - first <= MAX_BATCH_MESSAGES:
             return False
-        return not window(position, count, first) & ~mask
+        return not bits_of(position, item.count, item.mask, first) & ~mask
 
     def _remember(self, number: int, position: int, acked: int) -> None:
         self._settled[number] = (position, acked)

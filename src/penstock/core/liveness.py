@@ -10,7 +10,6 @@ from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard
 from penstock.core.records import Kind, PushMeta, read_forward, read_push
 from penstock.core.runs import Run, full
-from penstock.core.shard import Stream
 
 
 def read_meta(kind: int, meta: bytes) -> PushMeta:
@@ -98,11 +97,11 @@ def _all_runs(queue: QueueShard) -> list[Run]:
 
 def keep_latest(kernel: Kernel) -> list[Partition]:
     """Partitions of topics that keep only the latest message of every key."""
-    streams = {number for number, s in kernel.streams.items() if _keeps_latest(s)}
-    if not streams:
+    if not kernel.keep_latest:
         return []
-    return [p for shard in kernel.shards for (s, _), p in shard.partitions.items() if s in streams]
-
-
-def _keeps_latest(stream: Stream) -> bool:
-    return stream.info.kind == "topic" and stream.options.keep == "latest"
+    return [
+        partition
+        for shard in kernel.shards
+        for (stream, _), partition in shard.partitions.items()
+        if stream in kernel.keep_latest
+    ]

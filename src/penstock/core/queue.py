@@ -15,7 +15,7 @@ from penstock.core.changes import Change, Given, Op
 from penstock.core.dedupe import IdWindow
 from penstock.core.index import BatchIndex, Stored
 from penstock.core.leases import Grant, Leases
-from penstock.core.runs import Run, full, rows_of, run_of, window
+from penstock.core.runs import Run, bits_of, full, rows_of, run_of
 from penstock.core.waiting import Delayed, KeyQueues, Returned
 from penstock.wire.batch import Header
 from penstock.wire.limits import MAX_PRIORITY
@@ -295,7 +295,7 @@ class QueueShard:
 
     def _settle(self, change: Change, now_us: int) -> None:
         grant = self.leases.grants[change.grant]
-        bits = window(change.position, change.span, grant.position)
+        bits = bits_of(change.position, change.span, change.mask, grant.position)
         bits = self.leases.settle(grant, bits, change.op == Op.ACK)
         run = run_of(grant.position, bits, grant.deliveries)
         if run is None:

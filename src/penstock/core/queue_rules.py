@@ -11,7 +11,7 @@ from penstock.core.changes import Change, Given, Op
 from penstock.core.index import Stored
 from penstock.core.leases import Grant
 from penstock.core.queue import QueueShard
-from penstock.core.runs import cut, window
+from penstock.core.runs import bits_of, cut
 from penstock.errors import InvalidError, LeaseLostError
 from penstock.wire.frames import Settle, SettleItem
 from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_DELAY_MS, MAX_LEASE_MS
@@ -52,35 +52,31 @@ def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
         raise InvalidError(f"{item.count} messages cannot be settled at once")
     grant = queue.leases.grants.get(item.grant)
     if grant is None:
-        if item.op == Settle.ACK and queue.leases.acked(item.grant, item.position, item.count):
+        if item.op == Settle.ACK and queue.leases.acked(item):
             return None
         raise LeaseLostError(f"lease {item.grant} of shard {item.shard} is over")
     offset = item.position - grant.position
     if not 0 <= offset <= MAX_BATCH_MESSAGES:
         raise InvalidError(f"position {item.position} is not part of lease {item.grant}")
-    held = window(item.position, item.count, grant.position) & grant.mask
+    held = bits_of(item.position, item.count, item.mask, grant.position) & grant.mask
     if held and grant.deadline_us > now_us:
         return _change(queue, grant, item)
-    if item.op == Settle.ACK and queue.leases.acked(item.grant, item.position, item.count):
+    if item.op == Settle.ACK and queue.leases.acked(item):
         return None
     raise LeaseLostError(f"position {item.position} is not part of lease {item.grant} any more")
 
 
 def _change(queue: QueueShard, grant: Grant, item: SettleItem) -> Change:
-    if item.op == Settle.NACK:
+    op, arg = item.op, 0
+    if op == Settle.NACK:
+        arg = min(item.arg, MAX_DELAY_MS) * 1000
         if _out_of_tries(queue, grant):
-            return Change(Op.DEAD, item.count, item.grant, item.position)
-        return Change(Op.NACK, item.count, item.grant, item.position, _delay_us(item.arg))
-    if item.op == Settle.EXTEND:
-        lease_us = min(item.arg, MAX_LEASE_MS) * 1000
-        return Change(Op.EXTEND, item.count, item.grant, item.position, lease_us)
-    if item.op not in (Settle.ACK, Settle.DEAD):
-        raise InvalidError(f"unknown settlement {item.op}")
-    return Change(item.op, item.count, item.grant, item.position)
-
-
-def _delay_us(delay_ms: int) -> int:
-    return min(delay_ms, MAX_DELAY_MS) * 1000
+            op, arg = Settle.DEAD, 0
+    elif op == Settle.EXTEND:
+        arg = min(item.arg, MAX_LEASE_MS) * 1000
+    elif op not in (Settle.ACK, Settle.DEAD):
+        raise InvalidError(f"unknown settlement {op}")
+    return Change(op, item.count, item.grant, item.position, arg, item.mask)
 
 
 def _out_of_tries(queue: QueueShard, grant: Grant) -> bool:

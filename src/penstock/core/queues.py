@@ -280,11 +280,11 @@ class Queues:
             raise NotFoundError(f"shard {item.shard} has no messages of this queue")
         change = rules.settle(queue, item, self.kernel.now_us)
         if change is None:
-            return item.count
+            return item.messages
         before = queue.leases.messages
         queue.changed(change, self.kernel.now_us)
         changes.setdefault(item.shard, []).append(change)
-        return item.count if change.op == Op.EXTEND else before - queue.leases.messages
+        return item.messages if change.op == Op.EXTEND else before - queue.leases.messages
 
     def _log_changes(self, stream: Stream, changes: dict[int, list[Change]]) -> Entry:
         """Logs changes that are folded already; the last entry, also if there are none."""

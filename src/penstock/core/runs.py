@@ -56,6 +56,11 @@ def window(start: int, count: int, run_position: int) -> int:
     return full(count) >> -shift
 
 
+def bits_of(position: int, count: int, mask: int, origin: int) -> int:
+    """`count` positions from one on, or those of a mask, relative to the start of a run."""
+    return (mask or full(count)) << position - origin
+
+
 def cut(run: Run, messages: int) -> tuple[Run, Run | None]:
     """The run's first `messages` messages, and the rest."""
     if run.messages <= messages:

@@ -161,7 +161,9 @@ class Shard:
         if kind & Kind.FORWARDED:
             forward, meta = records.read_forward(meta)
             kind ^= Kind.FORWARDED
-            self.forwarded[forward.home] = (forward.number, forward.index)
+            done = (forward.number, forward.index)
+            # One that was invisible in the snapshot comes after later ones that were not.
+            self.forwarded[forward.home] = max(done, self.forwarded.get(forward.home, done))
         if kind == Kind.PUSH:
             self._replay_push(record, meta, seen, now_us)
         elif kind == Kind.NOTE:

@@ -6,6 +6,8 @@ from collections import deque
 
 from penstock.wire.buffers import Buffer
 
+OVERHEAD_BYTES = 1024  # what a small payload costs beside its bytes, roughly
+
 
 class RecentPayloads:
     """Payloads by the location of their record; the oldest leave when there is no room."""
@@ -20,9 +22,9 @@ class RecentPayloads:
         """Keeps a payload for a while."""
         self._payloads[location] = payload
         self._order.append(location)
-        self._bytes += len(payload)
+        self._bytes += len(payload) + OVERHEAD_BYTES
         while self._bytes > self._max_bytes:
-            self._bytes -= len(self._payloads.pop(self._order.popleft()))
+            self._bytes -= len(self._payloads.pop(self._order.popleft())) + OVERHEAD_BYTES
 
     def get(self, location: int) -> Buffer | None:
         """The payload, if it is still here."""

@@ -10,6 +10,7 @@ import numpy as np
 from penstock.core.effects import Deliver, Serve, Slice
 from penstock.core.runs import full, rows_of
 from penstock.errors import DamagedError, PenstockError
+from penstock.store.locations import split
 from penstock.wire import frames
 from penstock.wire.batch import Batch
 from penstock.wire.buffers import Buffer
@@ -115,6 +116,11 @@ def places(effect: Deliver | Serve) -> list[tuple[int, int, int]]:
     if isinstance(effect, Deliver):
         return [(part.location, part.length, part.base) for part in effect.slices]
     return effect.batches
+
+
+def files_of(effect: Deliver | Serve) -> set[int]:
+    """Numbers of the files that an effect is read from."""
+    return {split(location)[0] for location, _, _ in places(effect)}
 
 
 def build(effect: Deliver | Serve, found: list[Found]) -> Answer:

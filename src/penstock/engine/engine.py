@@ -7,13 +7,13 @@ may run elsewhere.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
 from penstock.core.fabric import Fabric
-from penstock.engine.delivery import Found, ReadJob, build, places
+from penstock.engine.delivery import Found, ReadJob, build, files_of, places
 from penstock.engine.maintenance import Maintenance, Pace
 from penstock.engine.reader import BatchReader
 from penstock.errors import StorageError
@@ -52,6 +52,7 @@ class Engine:
         self.reader = BatchReader(disk, files, journal)
         self.outputs: list[Output] = []
         self.jobs: deque[ReadJob] = deque()
+        self.reading: Counter[int] = Counter()  # files that jobs read: they must not be dropped
         self.maintenance = Maintenance(self, cleaner, pace)
         self.read_damage: deque[str] = deque(maxlen=100)
         self.recovered: dict[str, Any] = {}
@@ -105,6 +106,7 @@ class Engine:
     def end_flush(self, flush: Flush, error: DiskError | None, now_us: int) -> None:
         """A flush was run: what it made safe is answered."""
         finished = self.journal.finish(flush, error)
+        self.maintenance.changed = True
         for entry, old in finished.moved:
             self.maintenance.moved_by_failure(entry, old)
         self._commit(finished.committed, now_us)
@@ -159,6 +161,7 @@ class Engine:
             batch = self.reader.now(*place)
             if batch is None:
                 self.jobs.append(ReadJob(effect, self.reader.wait))
+                self.reading.update(files_of(effect))
                 return
             found.append(batch)
         self._send(effect, found)
@@ -170,6 +173,7 @@ class Engine:
 
     def end_job(self, job: ReadJob) -> None:
         """A read was run: its answer can go."""
+        self.reading -= Counter(files_of(job.effect))  # those at zero leave
         self._send(job.effect, job.found)
 
     def take_outputs(self) -> list[Output]:

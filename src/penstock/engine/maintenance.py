@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SHARDS_A_STEP = 8
 THIN_MESSAGES = 1000  # new ones before a keep-latest partition is thinned again
 RETRY_US = 5_000_000
+LOOK_EVERY_US = 50_000
 
 _encode = msgspec.msgpack.Encoder().encode
 Work = Callable[[], object]
@@ -72,6 +73,9 @@ class Maintenance:
         self._running = False
         self._wait_us = 0
         self._wanted = False
+        self._moves = 0  # records that are elsewhere because their segment failed
+        self.changed = True  # something was written since the last look for work
+        self._look_us = 0  # not before this
 
     # --- what to do ------------------------------------------------------------------------
 
@@ -90,8 +94,11 @@ class Maintenance:
             return None
         self._wait_us = 0
         if self._work is None:
+            if not self._wanted and (not self.changed or now_us < self._look_us):
+                return None
             self._work = self._choose()
             if self._work is None:
+                self.changed, self._look_us = False, now_us + LOOK_EVERY_US
                 return None
         try:
             work = next(self._work, _OVER)
@@ -100,7 +107,7 @@ class Maintenance:
             self._wait_us = now_us + RETRY_US
             return None
         if work is _OVER:
-            self._work = None
+            self._work, self.changed, self._look_us = None, True, 0
             return self.next_step(now_us)
         if work is None:  # it waits for the journal
             return None
@@ -121,7 +128,9 @@ class Maintenance:
         """When to look again after a failure."""
         if self._running or self.engine.journal.stopped is not None:
             return None  # there will be an event
-        return self._wait_us or None
+        if self._wait_us:
+            return self._wait_us
+        return self._look_us if self.changed and self._work is None else None
 
     @property
     def waiting(self) -> bool:
@@ -167,7 +176,7 @@ class Maintenance:
         """Snapshots all shards, a few at a time, while the node goes on."""
         engine, fabric = self.engine, self.engine.fabric
         self._wanted = False
-        position = engine.journal.written
+        position, moves = engine.journal.written, self._moves
         self._appended = engine.journal.appended_bytes
         self._records = engine.journal.appended_records
         covered = set(self._covered)
@@ -193,6 +202,9 @@ class Maintenance:
         engine.settle(fabric.kernel.now_us)
         while not safe:  # the journal must hold all that the snapshots build on
             yield None
+        if moves != self._moves:  # the snapshots may name places that are given up
+            self._wanted = True
+            return
         synced = engine.journal.synced
         yield lambda: writer.commit(position, synced)
         yield lambda: drop_older(engine.disk, number)
@@ -209,6 +221,8 @@ class Maintenance:
                 self._covered.discard(number)
                 continue
             if file.kind == JOURNAL and number >= split(self.position)[0]:
+                continue
+            if number in engine.reading:  # the next checkpoint will find it again
                 continue
             self._covered.discard(number)
             if file.kind == JOURNAL:
@@ -276,6 +290,7 @@ class Maintenance:
 
     def moved_by_failure(self, entry: Entry, old: int) -> None:
         """A record was appended again because its segment failed before it was synced."""
+        self._moves += 1
         liveness = Liveness(self.engine.fabric.kernel)
         before = liveness.at(entry.shard, entry.kind, entry.meta)
         if before is not None and before.location == old:

@@ -80,6 +80,7 @@ def open_engine(
     identity = msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
     fabric = Fabric(identity.shards, now_us, node, identity.directory)
     files = _load(fabric, checkpoint, accept_damage)
+    sealed = _take_journal(files)
     reader = read_journal(
         disk, disk.names(), checkpoint.position, synced=checkpoint.synced,
         directory=identity.directory,
@@ -88,8 +89,12 @@ def open_engine(
     _replay(fabric, reader, report, accept_damage, now_us)
     reader.settle()
     _forget_orphans(disk, files)
+    segments = [
+        segment._replace(used=min(segment.used, sealed.get(segment.number, segment.used)))
+        for segment in reader.segments()
+    ]
     journal = Journal(
-        disk, files, identity.directory, reader.end, reader.segments(), segment_bytes=segment_bytes
+        disk, files, identity.directory, reader.end, segments, segment_bytes=segment_bytes
     )
     _count_live(fabric, files)
     _forget_missing(disk, files, accept_damage)
@@ -126,10 +131,18 @@ def _load(fabric: Fabric, checkpoint: Checkpoint, accept_damage: bool) -> Files:
         if data := sections.get(f"shard-{shard.id}"):
             shard.load(_decode(data))
     files = Files.load(sections["files"]) if "files" in sections else Files()
-    for file in files.all():
-        if file.kind == JOURNAL:  # the journal itself knows better
-            files.drop(file.number)
     return files
+
+
+def _take_journal(files: Files) -> dict[int, int]:
+    """Takes the journal out of the table, as it knows better itself; where sealed segments end.
+
+    A segment that was cut is followed by one that says so, but that one may be gone by now.
+    """
+    journal = [file for file in files.all() if file.kind == JOURNAL]
+    for file in journal:
+        files.drop(file.number)
+    return {file.number: file.used for file in journal if file.sealed}
 
 
 def _replay(

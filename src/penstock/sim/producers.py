@@ -174,6 +174,31 @@ class NamedProducer(Actor):
         return self.history.push(push)
 
 
+class IdProducer(Actor):
+    """Pushes with ids of its own, and sends again whatever it does not know the outcome of."""
+
+    def run(self) -> Script[None]:
+        """Until the work is over."""
+        queue = yield from self.open_queue()
+        line, index = f"{self.stream.name}:{self.client.name}:id", 0
+        while self.busy:
+            yield from self.rest(250_000)
+            value = f"{line}:{index}".encode()
+            push = Push(self.stream.name, value, None, value.decode(), 0, self.world.now_us)
+            self.history.push(push)
+            index += 1
+            yield from self._until_stored(queue, push)
+
+    def _until_stored(self, queue: QueueState, push: Push) -> Script[None]:
+        while self.busy and not push.stored:
+            try:
+                receipt = yield from ops_push.push(queue, push.value, id=push.value)
+            except UnavailableError:
+                yield Sleep(RETRY_US)
+            else:
+                _stored(push, receipt, 0, self.world.now_us)
+
+
 def refused(pushes: Sequence[Push], error: PenstockError) -> None:
     """A call failed: in doubt each of its messages may be stored."""
     for push in pushes:

@@ -15,7 +15,7 @@ from penstock.sim.faults import Faults, Injector
 from penstock.sim.history import History
 from penstock.sim.host import Host, Size
 from penstock.sim.network import Network
-from penstock.sim.producers import NamedProducer, Publisher, QueueProducer
+from penstock.sim.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.report import Verdict
 from penstock.sim.tables import TableClient, Transactor
 from penstock.sim.world import START_US, World
@@ -72,6 +72,9 @@ class Scenario:
         def publisher(client: Client) -> Script[None]:
             return Publisher(stage, client, TOPIC).run()
 
+        def with_ids(client: Client) -> Script[None]:
+            return IdProducer(stage, client, PLAIN).run()
+
         def table(client: Client) -> Script[None]:
             return TableClient(stage, client, TABLE).run()
 
@@ -81,7 +84,7 @@ class Scenario:
         return [
             Process(stage, "p1", producer(PLAIN), producer(ORDERED), producer(WRITTEN)),
             Process(stage, "p2", producer(PLAIN), producer(KEYED), producer(ORDERED)),
-            Process(stage, "p3", named(PLAIN), named(ORDERED), named(TOPIC)),
+            Process(stage, "p3", named(PLAIN), named(ORDERED), named(TOPIC), with_ids),
             Process(stage, "p4", publisher, producer(IN)),
             Process(stage, "c1", consumer(PLAIN), consumer(ORDERED), consumer(KEYED)),
             Process(stage, "c2", consumer(WRITTEN), consumer(ORDERED), consumer(KEYED)),

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -100,7 +101,10 @@ class GrantHead(NamedTuple):
 
 
 class SettleItem(NamedTuple):
-    """One change to leased messages: positions `position` to `position + count - 1` of a grant."""
+    """One change to leased messages: positions `position` to `position + count - 1` of a grant.
+
+    With a mask, only those whose bit is set: messages that were settled out of order are one item.
+    """
 
     op: int
     shard: int
@@ -108,6 +112,12 @@ class SettleItem(NamedTuple):
     grant: int
     position: int
     arg: int  # nack: delay in ms; extend: lease in ms
+    mask: int = 0
+
+    @property
+    def messages(self) -> int:
+        """How many messages it names."""
+        return self.mask.bit_count() if self.mask else self.count
 
 
 class Settle(IntEnum):
@@ -144,6 +154,7 @@ COUNT = struct.Struct("<II")  # how many follow, and how many messages they are
 GRANT = struct.Struct("<QQIHHI4x")
 SETTLE_HEAD = struct.Struct("<II")
 SETTLE_ITEM = struct.Struct("<BxHIQQQ")
+MASKED = 0x80  # added to the op of an item that a mask follows
 REFUSED = struct.Struct("<II")  # index of the item, error code
 FETCH = struct.Struct("<IIQII")
 FETCH_HEAD = struct.Struct("<QQI4x")
@@ -167,6 +178,46 @@ class Failure(msgspec.Struct):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_failure = msgspec.msgpack.Decoder(Failure).decode
+
+
+def pack_settle(stream: int, items: Sequence[SettleItem]) -> bytes:
+    """The body of a SETTLE."""
+    parts = [SETTLE_HEAD.pack(stream, len(items))]
+    for item in items:
+        op, shard, count, grant, position, arg, mask = item
+        if mask:
+            parts.append(SETTLE_ITEM.pack(op | MASKED, shard, count, grant, position, arg))
+            parts.append(mask.to_bytes(mask_bytes(count), "little"))
+        else:
+            parts.append(SETTLE_ITEM.pack(op, shard, count, grant, position, arg))
+    return b"".join(parts)
+
+
+def read_settle(body: memoryview) -> tuple[int, list[SettleItem]]:
+    """Stream and items of a SETTLE; ProtocolError if the body is not exactly that."""
+    if len(body) < SETTLE_HEAD.size:
+        raise errors.ProtocolError(f"a body of {len(body)} bytes is too short")
+    stream, count = SETTLE_HEAD.unpack_from(body)
+    items: list[SettleItem] = []
+    at, end, size = SETTLE_HEAD.size, len(body), SETTLE_ITEM.size
+    while at + size <= end and len(items) < count:
+        op, shard, span, grant, position, arg = SETTLE_ITEM.unpack_from(body, at)
+        at, mask = at + size, 0
+        if op & MASKED:
+            width = mask_bytes(span)
+            mask = int.from_bytes(body[at : at + width], "little")
+            op, at = op ^ MASKED, at + width
+            if not mask or mask.bit_length() > span:
+                raise errors.ProtocolError("the mask of a settlement does not fit it")
+        items.append(SettleItem(op, shard, span, grant, position, arg, mask))
+    if at != end or len(items) != count:
+        raise errors.ProtocolError(f"{end} bytes are not {count} settlements")
+    return stream, items
+
+
+def mask_bytes(span: int) -> int:
+    """Bytes of the mask of `span` positions; a multiple of 8, so that what follows is aligned."""
+    return (span + 63) // 64 * 8
 
 
 def frame(verb: int, request: int, flags: int = 0, body: Buffer = b"") -> bytes:
