@@ -84,10 +84,6 @@ def push_body(
     return frames.PUSH.pack(stream, partition, shard, durability, len(packed)) + packed + batch
 
 
-def settle_body(stream: int, items: Sequence[frames.SettleItem]) -> bytes:
-    return frames.pack_settle(stream, items)
-
-
 class Node:
     """See the module. Connection 1 is there from the start."""
 
@@ -273,7 +269,7 @@ class Node:
         return self.answer(request, more.get("connection", 1)).messages
 
     def settle(self, stream: int, items: Sequence[frames.SettleItem]) -> Settled:
-        request = self.send(Verb.SETTLE, settle_body(stream, items))
+        request = self.send(Verb.SETTLE, frames.pack_settle(stream, items))
         self.commit()
         return read_settled(self.answer(request).body)
 

@@ -75,7 +75,9 @@ class QueueModel:
             return [message for message in ready if lines[message.key] is message]
         return ready
 
-    def lease(self, message: Message, grant: int, position: int, lease_us: int, now_us: int) -> None:
+    def lease(
+        self, message: Message, grant: int, position: int, lease_us: int, now_us: int
+    ) -> None:
         message.state, message.grant, message.position = "leased", grant, position
         message.deliveries += 1
         message.deadline_us = now_us + lease_us
@@ -103,6 +105,8 @@ class QueueModel:
         for message in self.all("delayed"):
             if message.due_us <= now_us:
                 message.state = "ready"
-        for message in self.all("ready", "delayed"):
+        for message in self.messages:  # a time-to-live ends once, for what waits then
             if message.expires_us and message.expires_us <= now_us:
-                message.state = "gone"
+                message.expires_us = 0
+                if message.state in ("ready", "delayed"):
+                    message.state = "gone"

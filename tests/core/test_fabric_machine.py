@@ -244,7 +244,9 @@ class FabricMachine(RuleBasedStateMachine):
         self.last_txn = call
 
     def _next(self, producer: int) -> int:
-        windows = [shard.producers.windows.get(producer) for shard in self.node.fabric.kernel.shards]
+        windows = [
+            shard.producers.windows.get(producer) for shard in self.node.fabric.kernel.shards
+        ]
         return next((window.next_sequence for window in windows if window is not None), 0)
 
     def _check_all_or_nothing(self, records: int, data: Any) -> None:
@@ -345,7 +347,10 @@ def test_topics_tables_and_transactions() -> None:
     run_state_machine_as_test(
         FabricMachine,
         settings=settings(
-            max_examples=40, stateful_step_count=30, deadline=None, print_blob=True,
+            max_examples=40,
+            stateful_step_count=30,
+            deadline=None,
+            print_blob=True,
             suppress_health_check=list(HealthCheck),
         ),  # fmt: skip
     )

@@ -19,9 +19,9 @@ from hypothesis.stateful import (
 from penstock.core.records import Kind
 from penstock.errors import LeaseLostError, LimitError
 from penstock.wire import messages as m
-from penstock.wire.frames import Flag, PopMode, PushExtra, Settle, SettleItem, Verb
+from penstock.wire.frames import Flag, PopMode, PushExtra, Settle, SettleItem, Verb, pack_settle
 from tests.core.canonical import state_of
-from tests.core.harness import Node, Settled, Snapshot, read_settled, settle_body
+from tests.core.harness import Node, Settled, Snapshot, read_settled
 from tests.core.queue_model import Message, QueueModel
 
 LEASE_MS = 30_000
@@ -197,10 +197,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     # --- settling --------------------------------------------------------------------------
 
-    def _settle(self, op: int, messages: list[Message], arg: int = 0) -> Settled:
+    def _settle(
+        self, op: int, messages: list[Message], arg: int = 0, merged: bool = False
+    ) -> Settled:
         self.node.tick(0)
         items = [SettleItem(op, one.shard, 1, one.grant, one.position, arg) for one in messages]
-        request = self.node.send(Verb.SETTLE, settle_body(self.queue, items))
+        if merged:
+            items = _merged(items)
+        request = self.node.send(Verb.SETTLE, pack_settle(self.queue, items))
         self.node.commit()
         self._see()
         return read_settled(self.node.answer(request).body)
@@ -209,14 +213,14 @@ class QueueMachine(RuleBasedStateMachine):
         return data.draw(st.lists(st.sampled_from(self.model.all(state)), max_size=5, unique=True))
 
     @precondition(lambda self: self.model.all("leased"))
-    @rule(data=st.data(), twice=st.booleans())
-    def ack(self, data: Any, twice: bool) -> None:
+    @rule(data=st.data(), twice=st.booleans(), merged=st.booleans())
+    def ack(self, data: Any, twice: bool, merged: bool) -> None:
         chosen = self._choose(data)
-        assert self._settle(Settle.ACK, chosen) == Settled(len(chosen), {})
+        assert self._settle(Settle.ACK, chosen, 0, merged) == Settled(len(chosen), {})
         for message in chosen:
             message.state, message.acked_by = "gone", message.grant
         if twice:
-            assert self._settle(Settle.ACK, chosen) == Settled(len(chosen), {})
+            assert self._settle(Settle.ACK, chosen, 0, merged) == Settled(len(chosen), {})
 
     @precondition(lambda self: any(one.acked_by for one in self.model.messages))
     @rule(data=st.data())
@@ -227,10 +231,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert self._settle(Settle.ACK, [chosen]) == Settled(1, {})
 
     @precondition(lambda self: self.model.all("leased"))
-    @rule(data=st.data(), delay_ms=st.sampled_from([0, 0, LONGEST_DELAY_MS]))
-    def nack(self, data: Any, delay_ms: int) -> None:
-        chosen = [message for message in self._choose(data) if not message.expires_us]
-        assert not self._settle(Settle.NACK, chosen, delay_ms).refused
+    @rule(data=st.data(), delay_ms=st.sampled_from([0, 0, LONGEST_DELAY_MS]), merged=st.booleans())
+    def nack(self, data: Any, delay_ms: int, merged: bool) -> None:
+        chosen = self._choose(data)
+        assert self._settle(Settle.NACK, chosen, delay_ms, merged) == Settled(len(chosen), {})
         for message in chosen:
             self.model.give_back(message, delay_ms * 1000, self.node.now_us)
         lost = self._settle(Settle.ACK, chosen)
@@ -306,18 +310,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(after_ms=st.sampled_from([1, 500, 2000, 6000, 31_000]))
     def wait(self, after_ms: int) -> None:
         self._commit_all()
-        self._finish_limited()
         self.node.tick(after_ms * 1000)
         self.model.pass_time(self.node.now_us)
         self._see()
-
-    def _finish_limited(self) -> None:
-        """What comes back after its time-to-live is not defined, so it does not come back."""
-        limited = [message for message in self.model.all("leased") if message.expires_us]
-        if limited:
-            self._settle(Settle.ACK, limited)
-        for message in limited:
-            message.state, message.acked_by = "gone", message.grant
 
     @rule(shards=st.sets(st.integers(0, 2)))
     def take_snapshot(self, shards: set[int]) -> None:
@@ -327,7 +322,6 @@ class QueueMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         """All that was logged survives: what was not answered yet counts too."""
         self._commit_all()
-        self._finish_limited()
         self.node = self.node.crash(self.snapshot)
         self.snapshot = {}
         for message in self.model.all("leased"):
@@ -375,6 +369,19 @@ class QueueMachine(RuleBasedStateMachine):
         assert state_of(again.fabric, timed=False) == state_of(self.node.fabric, timed=False)
 
 
+def _merged(items: list[SettleItem]) -> list[SettleItem]:
+    """One item for every lease, with a mask."""
+    grants: dict[tuple[int, int], list[SettleItem]] = {}
+    for item in items:
+        grants.setdefault((item.shard, item.grant), []).append(item)
+    merged = []
+    for found in grants.values():
+        first = min(item.position for item in found)
+        mask = sum(1 << item.position - first for item in found)
+        merged.append(found[0]._replace(position=first, count=mask.bit_length(), mask=mask))
+    return merged
+
+
 class OrderedMachine(QueueMachine):
     ordered = "queue"
 
@@ -388,7 +395,10 @@ def test_queue(machine: type[QueueMachine]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40, stateful_step_count=30, deadline=None, print_blob=True,
+            max_examples=40,
+            stateful_step_count=30,
+            deadline=None,
+            print_blob=True,
             suppress_health_check=list(HealthCheck),
         ),  # fmt: skip
     )

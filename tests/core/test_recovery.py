@@ -65,7 +65,9 @@ class Life:
     def push_id(self) -> None:
         key = b"id%d" % self.chance.randrange(5)
         extra = PushExtra(key, self.chance.random() < 0.5)
-        self.node.push(self.queues[0], [b"i"], self.node.fabric.kernel.shard_of(key).id, extra=extra)
+        self.node.push(
+            self.queues[0], [b"i"], self.node.fabric.kernel.shard_of(key).id, extra=extra
+        )
         if self.chance.random() < 0.5:
             self.node.call(m.Release(self.queues[0], [key]))
 
@@ -76,7 +78,9 @@ class Life:
     def settle(self) -> None:
         if self.leased:
             queue, got = self.leased.pop(self.chance.randrange(len(self.leased)))
-            op = self.chance.choice([Settle.ACK, Settle.ACK, Settle.NACK, Settle.EXTEND, Settle.DEAD])
+            op = self.chance.choice(
+                [Settle.ACK, Settle.ACK, Settle.NACK, Settle.EXTEND, Settle.DEAD]
+            )
             self.node.ack(queue, got, op, self.chance.choice([0, 500]))
 
     def publish(self) -> None:

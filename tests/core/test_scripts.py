@@ -22,7 +22,7 @@ from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Flag, PopMode, PushExtra, Settle, SettleItem, Verb
-from tests.core.harness import Answer, Got, Node, read_settled, settle_body
+from tests.core.harness import Answer, Got, Node, read_settled
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 _STATES = ("ready", "leased", "delayed", "held", "dead", "messages")
@@ -67,7 +67,9 @@ class Script:
             return f"{who}{start} to {end}: {found}"
         if answer.verb == Verb.EVENT:
             event = msgspec.msgpack.decode(answer.body, type=m.Event)
-            changes = " ".join(f"{e.key.decode()}@{e.version}={e.value.decode()}" for e in event.entries)
+            changes = " ".join(
+                f"{e.key.decode()}@{e.version}={e.value.decode()}" for e in event.entries
+            )
             return f"{who}event {changes}{' lost' if event.lost else ''}"
         return who + self.readers.get(answer.request, self._value)(answer)
 
@@ -209,7 +211,7 @@ class Script:
     def _settle(self, op: int, name: str, value: str, arg: str = "0") -> None:
         token = self.tokens[value]
         item = SettleItem(op, token.shard, 1, token.grant, token.position, int(arg))
-        body = settle_body(self.streams[name], [item])
+        body = frames.pack_settle(self.streams[name], [item])
         request = self.node.send(Verb.SETTLE, body, connection=self.connection)
         self.readers[request] = self._settled
 
@@ -238,7 +240,6 @@ class Script:
 
     def do_release(self, name: str, *ids: str) -> None:
         self._call(m.Release(self.streams[name], [key.encode() for key in ids]))
-
 
     def do_producer(self, stream: str, name: str, partition: str = "0") -> str:
         info = self.node.call(m.Producer(self.streams[stream], name, int(partition)))

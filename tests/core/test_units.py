@@ -14,10 +14,12 @@ from penstock.core import index as index_module
 from penstock.core.dedupe import IDLE_US, NAMED_IDLE_US, RECENT_BATCHES, IdWindow, Producers
 from penstock.core.index import BatchIndex
 from penstock.core.leases import SETTLED_KEPT, Leases
-from penstock.core.runs import Run, cut, full, mask_of, rows_of, run_of, window
+from penstock.core.runs import Run, bits_of, cut, full, mask_of, rows_of, run_of, window
 from penstock.core.table import Cell, TableShard
 from penstock.core.waiting import Delayed, KeyQueues, Returned
 from penstock.errors import ConflictError, FencedError, ForgottenError, InvalidError, LimitError
+from penstock.wire.frames import Settle, SettleItem
+from penstock.wire.frames import SettleItem
 
 SETS = st.sets(st.integers(0, 70))
 
@@ -55,6 +57,12 @@ def test_run_of(rows: set[int], position: int) -> None:
 def test_window(start: int, count: int, run: int) -> None:
     wanted = {place - run for place in range(start, start + count) if place >= run}
     assert window(start, count, run) == bits(wanted)
+
+
+@given(rows=SETS, count=st.integers(0, 70), origin=st.integers(0, 50), after=st.integers(0, 50))
+def test_bits_of(rows: set[int], count: int, origin: int, after: int) -> None:
+    wanted = rows or set(range(count))
+    assert bits_of(origin + after, count, bits(rows), origin) == bits({r + after for r in wanted})
 
 
 @given(rows=SETS.filter(bool), messages=st.integers(1, 80))
@@ -139,6 +147,10 @@ def test_base_at(times: list[int], asked: int) -> None:
 # --- leases --------------------------------------------------------------------------------
 
 
+def ack_of(grant: int, position: int) -> SettleItem:
+    return SettleItem(Settle.ACK, 0, 1, grant, position, 0)
+
+
 @given(data=st.data())
 def test_leases(data: Any) -> None:
     leases, model, acked = Leases(), dict[int, tuple[set[int], int]](), dict[int, set[int]]()
@@ -163,7 +175,9 @@ def test_leases(data: Any) -> None:
         elif action == "restore":
             leases = Leases.restore(leases.snapshot())
             leases.restart(now_us, 1)
-            model = {n: (rows, now_us + leases.grants[n].lease_us) for n, (rows, _) in model.items()}
+            model = {
+                n: (rows, now_us + leases.grants[n].lease_us) for n, (rows, _) in model.items()
+            }
         elif model:
             number = data.draw(st.sampled_from(sorted(model)))
             grant, (rows, _) = leases.grants[number], model[number]
@@ -184,7 +198,8 @@ def test_leases(data: Any) -> None:
         assert leases.messages == sum(len(rows) for rows, _ in model.values())
         for number in range(1, leases.next_number):
             for row in range(number * 10, number * 10 + 7):
-                assert leases.acked(number, row, 1) == (row in acked.get(number, ()))
+                item = SettleItem(1, 0, 1, number, row, 0)
+                assert leases.acked(item) == (row in acked.get(number, ()))
 
 
 def test_only_so_many_settled_leases_are_remembered() -> None:
@@ -192,9 +207,9 @@ def test_only_so_many_settled_leases_are_remembered() -> None:
     for number in range(1, SETTLED_KEPT + 2):
         leases.settle(leases.give(number, Run(number, 1), 5, 0), 1, True)
     for known in (leases, Leases.restore(leases.snapshot())):
-        assert not known.acked(1, 1, 1)
-        assert known.acked(2, 2, 1)
-        assert known.acked(SETTLED_KEPT + 1, SETTLED_KEPT + 1, 1)
+        assert not known.acked(SettleItem(1, 0, 1, 1, 1, 0))
+        assert known.acked(SettleItem(1, 0, 1, 2, 2, 0))
+        assert known.acked(SettleItem(1, 0, 1, SETTLED_KEPT + 1, SETTLED_KEPT + 1, 0))
 
 
 # --- producers and ids ---------------------------------------------------------------------

@@ -63,7 +63,9 @@ def answered_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 def visible_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     log = Kernel.log
 
-    def log_at_once(self: Kernel, shard: Any, kind: int, meta: bytes, level: Any, *rest: Any) -> Any:
+    def log_at_once(
+        self: Kernel, shard: Any, kind: int, meta: bytes, level: Any, *rest: Any
+    ) -> Any:
         push = kind & ~Kind.FORWARDED == Kind.PUSH
         return log(self, shard, kind, meta, Durability.MEMORY if push else level, *rest)
 

@@ -258,7 +258,9 @@ def compressed(codec: int, data: bytes, raw_length: int) -> bytearray:
     return reseal(bytearray(header + body))
 
 
-@pytest.mark.parametrize("raw_length", [0, 16, 1 << 20, MAX_RAW_BYTES, MAX_RAW_BYTES + 1, 0xFFFFFFFF])
+@pytest.mark.parametrize(
+    "raw_length", [0, 16, 1 << 20, MAX_RAW_BYTES, MAX_RAW_BYTES + 1, 0xFFFFFFFF]
+)
 @pytest.mark.parametrize("codec", [codecs.LZ4, codecs.ZSTD])
 def test_decompression_bombs(codec: int, raw_length: int) -> None:
     """A body that opens to more, or to less, than its header states."""

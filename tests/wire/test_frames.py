@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock import errors
 from penstock.wire import frames
 from penstock.wire import messages as m
-from penstock.wire.frames import FRAME_BYTES, Splitter, Verb
+from penstock.wire.frames import FRAME_BYTES, SettleItem, Splitter, Verb
 from penstock.wire.limits import MAX_FRAME_BYTES
 
 
@@ -68,6 +68,22 @@ def test_the_largest_frame_is_one_and_a_larger_one_is_none() -> None:
     assert len(place) == MAX_FRAME_BYTES - FRAME_BYTES
     with pytest.raises(errors.ProtocolError):
         Splitter().feed(memoryview((MAX_FRAME_BYTES + 1).to_bytes(4, "little")))
+
+
+@st.composite
+def settlements(draw: Any) -> SettleItem:
+    count = draw(st.integers(1, 130))
+    mask = draw(st.just(0) | st.integers(1, (1 << count) - 1))
+    return SettleItem(draw(st.integers(1, 4)), draw(st.integers(0, 9)), count, 1, 2, 3, mask)
+
+
+@given(items=st.lists(settlements(), max_size=5), cut_off=st.integers(1, 30), more=st.binary())
+def test_settlements_travel(items: list[SettleItem], cut_off: int, more: bytes) -> None:
+    body = frames.pack_settle(7, items)
+    assert frames.read_settle(memoryview(body)) == (7, items)
+    for hostile in (body[:-cut_off], body + more + b"x"):
+        with pytest.raises(errors.ProtocolError):
+            frames.read_settle(memoryview(hostile))
 
 
 def all_errors(root: type[errors.PenstockError]) -> list[type[errors.PenstockError]]:

@@ -85,7 +85,7 @@ def test_row_offsets() -> None:
 def test_stamp_is_outside_the_checksum() -> None:
     made = encode_batch([b"hello"], timestamp_us=0)
     stamp(made, base=0x0102030405060708, epoch=9, arrived_us=-1)
-    assert made[8:32].hex() == "0807060504030201" "09000000" "00000000" "ffffffffffffffff"
+    assert made[8:32].hex() == "08070605040302010900000000000000ffffffffffffffff"
     assert Batch.parse(made).offsets.tolist() == [0x0102030405060708]
 
 
@@ -107,6 +107,9 @@ def test_stamp_is_outside_the_checksum() -> None:
         (frames.SETTLE_HEAD.pack(1, 2), "01000000 02000000"),
         (frames.pack_settle(9, [frames.SettleItem(Settle.DEAD, 1, 2, 3, 4, 5)])[8:],
          "04 00 0100 02000000 0300000000000000 0400000000000000 0500000000000000"),
+        (frames.pack_settle(7, [frames.SettleItem(Settle.ACK, 1, 3, 3, 4, 0, 0b101)]),
+         "07000000 01000000"
+         "81 00 0100 03000000 0300000000000000 0400000000000000 0000000000000000 0500000000000000"),
         (frames.REFUSED.pack(1, 31), "01000000 1f000000"),
         (frames.FETCH.pack(*frames.FetchBody(1, 2, 3, 4, 5)),
          "01000000 02000000 0300000000000000 04000000 05000000"),

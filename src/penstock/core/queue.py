@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappush
+from heapq import heappop, heappush
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.dedupe import IdWindow
@@ -328,6 +328,9 @@ class QueueShard:
                 self.returned.add(Run(following, 1))
 
     def _drop(self, position: int, span: int) -> None:
+        # A time-to-live ends once, for what waits then: a log that is folded must know that too.
+        while self.ttl and (self.ttl[0][1] == position or self.find(self.ttl[0][1]) is None):
+            heappop(self.ttl)
         lane = self.lane_of(position)
         for run in self.returned.drop(position, span) + self.delayed.drop(position, span):
             self._finish(run)

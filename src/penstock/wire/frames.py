@@ -211,7 +211,7 @@ def read_settle(body: memoryview) -> tuple[int, list[SettleItem]]:
                 raise errors.ProtocolError("the mask of a settlement does not fit it")
         items.append(SettleItem(op, shard, span, grant, position, arg, mask))
     if at != end or len(items) != count:
-        raise errors.ProtocolError(f"{end} bytes are not {count} settlements")
+        raise errors.ProtocolError(f"{end - SETTLE_HEAD.size} bytes are not {count} settlements")
     return stream, items
 
 
