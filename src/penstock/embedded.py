@@ -104,9 +104,10 @@ class Inline:
                 if self._closed:
                     return
                 self.run()
-                self._maintain()
+                self.maintain()
 
-    def _maintain(self) -> None:
+    def maintain(self) -> None:
+        """Does a piece of maintenance, if there is any; the caller holds the lock."""
         step = self.engine.maintenance.next_step(self.clock.now_us())
         if step is None:
             return
@@ -135,7 +136,7 @@ class Inline:
         maintenance.want_checkpoint()
         while maintenance.checkpoints == before and self.engine.journal.stopped is None:
             self.run()
-            self._maintain()
+            self.maintain()
         self.run()
 
 

@@ -44,6 +44,7 @@ class FakeClock(Clock):
                 while (due_us := inline.engine.next_due()) is not None and due_us <= target_us:
                     self._now_us = max(self._now_us, due_us)
                     inline.run()
+                    inline.maintain()  # it may be what is due
         self._now_us = target_us
         for inline in self._fabrics:
             with inline.changed:

@@ -15,12 +15,12 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.core.canonical import state_of
+from tests.core.harness import Node, Snapshot
 
 from penstock.errors import ConflictError, FencedError, InvalidError, NotFoundError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
-from tests.core.canonical import state_of
-from tests.core.harness import Node, Snapshot
 
 PARTITIONS = 3
 RETENTION_MS = 60_000
@@ -347,10 +347,10 @@ def test_topics_tables_and_transactions() -> None:
     run_state_machine_as_test(
         FabricMachine,
         settings=settings(
-            max_examples=40,
+            max_examples=60,
             stateful_step_count=30,
             deadline=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),
-        ),  # fmt: skip
+        ),
     )

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.canonical import state_of
+from tests.core.harness import Node, push_body
 
 from penstock.errors import InvalidError, PenstockError
 from penstock.wire import frames
@@ -15,8 +17,6 @@ from penstock.wire import messages as m
 from penstock.wire.batch import checksum_of
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Settle, Verb
-from tests.core.canonical import state_of
-from tests.core.harness import Node, push_body
 
 EXTREMES = st.sampled_from([0, 1, 2, 3, 5, 255, 1 << 31, (1 << 32) - 1])
 WIDE = st.sampled_from([0, 1, 2, 15 << 56, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
@@ -117,9 +117,7 @@ def values_for(kind: Any) -> st.SearchStrategy[Any]:
     if "bytes" in shown:
         return st.binary(max_size=2)
     if "str" in shown:
-        return st.sampled_from(
-            ["", "queue", "topic", "table", "plain", "g", "\udc80x"[1:], "é" * 150]
-        )
+        return st.sampled_from(["", "queue", "topic", "table", "plain", "g", "é" * 150])
     return SIGNED
 
 

@@ -15,14 +15,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.core.canonical import state_of
+from tests.core.harness import Node, Settled, Snapshot, read_settled
+from tests.core.queue_model import Message, QueueModel
 
 from penstock.core.records import Kind
 from penstock.errors import LeaseLostError, LimitError
 from penstock.wire import messages as m
 from penstock.wire.frames import Flag, PopMode, PushExtra, Settle, SettleItem, Verb, pack_settle
-from tests.core.canonical import state_of
-from tests.core.harness import Node, Settled, Snapshot, read_settled
-from tests.core.queue_model import Message, QueueModel
 
 LEASE_MS = 30_000
 MAX_MESSAGES = 40
@@ -210,7 +210,9 @@ class QueueMachine(RuleBasedStateMachine):
         return read_settled(self.node.answer(request).body)
 
     def _choose(self, data: Any, state: str = "leased") -> list[Message]:
-        return data.draw(st.lists(st.sampled_from(self.model.all(state)), max_size=5, unique=True))
+        lists = st.lists(st.sampled_from(self.model.all(state)), max_size=5, unique=True)
+        chosen: list[Message] = data.draw(lists)
+        return chosen
 
     @precondition(lambda self: self.model.all("leased"))
     @rule(data=st.data(), twice=st.booleans(), merged=st.booleans())
@@ -395,10 +397,10 @@ def test_queue(machine: type[QueueMachine]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40,
+            max_examples=60,
             stateful_step_count=30,
             deadline=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),
-        ),  # fmt: skip
+        ),
     )

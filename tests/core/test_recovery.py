@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.core.canonical import state_of
+from tests.core.harness import Got, Node, Snapshot
 
 from penstock.errors import PenstockError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import PushExtra, Settle
-from tests.core.canonical import state_of
-from tests.core.harness import Got, Node, Snapshot
 
 
 class Life:
@@ -39,10 +40,8 @@ class Life:
             self.settle, self.publish, self.write, self.transact, self.by_hand, self.define,
         ]  # fmt: skip
         for _ in range(steps):
-            try:
+            with suppress(PenstockError):
                 self.chance.choice(actions)()
-            except PenstockError:
-                pass
             self.node.tick(self.chance.choice([1, 1000, 700_000]))
             self.node.commit(self.chance.choice([0, 1, 2, 5, 100]))
             shards = [n for n in range(4) if self.chance.random() < 0.7]

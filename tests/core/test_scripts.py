@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.core.harness import Answer, Got, Node, read_settled
 
 from penstock.core.queue import LANE_SHIFT
 from penstock.errors import PenstockError
@@ -22,7 +23,6 @@ from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Flag, PopMode, PushExtra, Settle, SettleItem, Verb
-from tests.core.harness import Answer, Got, Node, read_settled
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 _STATES = ("ready", "leased", "delayed", "held", "dead", "messages")

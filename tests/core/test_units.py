@@ -19,7 +19,6 @@ from penstock.core.table import Cell, TableShard
 from penstock.core.waiting import Delayed, KeyQueues, Returned
 from penstock.errors import ConflictError, FencedError, ForgottenError, InvalidError, LimitError
 from penstock.wire.frames import Settle, SettleItem
-from penstock.wire.frames import SettleItem
 
 SETS = st.sets(st.integers(0, 70))
 
@@ -103,7 +102,7 @@ def _check_index(data: Any) -> None:
             index = BatchIndex.restore(index.snapshot())
         elif model:
             base = data.draw(st.sampled_from(sorted(model)))
-            span, rows, live, location, length = model[base]
+            span, _, live, location, length = model[base]
             if action == "move":
                 assert index.move(base, location + 999, 1, 1, 1) is None
                 before = index.move(base, location, step + 500, 77, live)

@@ -21,6 +21,7 @@ class Grant(Run):
     lease_us: int = 0
     deadline_us: int = 0
     acked: int = 0  # mask of what was acknowledged: a resent ack is known to be one
+    extended: bool = False
 
 
 class Leases:
@@ -36,7 +37,8 @@ class Leases:
         self.grants: dict[int, Grant] = {}
         self.messages = 0
         self.next_number = next_number
-        self._due: dict[int, deque[tuple[int, int]]] = {}
+        # Length of a lease: it again, and who has it. An extended grant stands with its deadline.
+        self._due: dict[int, tuple[int, deque[int | tuple[int, int]]]] = {}
         self._settled: dict[int, tuple[int, int]] = {}  # grant: its position and `acked`
         self._settled_bits = 0
 
@@ -46,7 +48,7 @@ class Leases:
         self.grants[number] = grant
         self.skip(number)
         self.messages += grant.messages
-        self.extend(grant, lease_us, now_us)
+        self._stand_in_line(grant, lease_us, now_us).append(number)
         return grant
 
     def skip(self, number: int) -> None:
@@ -55,9 +57,19 @@ class Leases:
 
     def extend(self, grant: Grant, lease_us: int, now_us: int) -> None:
         """The lease lasts `lease_us` from now on."""
-        grant.lease_us = lease_us
+        grant.extended = True
+        line = self._stand_in_line(grant, lease_us, now_us)
+        line.append((grant.deadline_us, grant.number))
+
+    def _stand_in_line(
+        self, grant: Grant, lease_us: int, now_us: int
+    ) -> deque[int | tuple[int, int]]:
+        line = self._due.get(lease_us)
+        if line is None:
+            line = self._due[lease_us] = (lease_us, deque())
+        grant.lease_us = line[0]  # one number object for all of them: there may be millions
         grant.deadline_us = now_us + lease_us
-        self._due.setdefault(lease_us, deque()).append((grant.deadline_us, grant.number))
+        return line[1]
 
     def settle(self, grant: Grant, bits: int, acked: bool) -> int:
         """Takes messages out of a grant. The bits that were still in it."""
@@ -92,21 +104,34 @@ class Leases:
 
     def expired(self, now_us: int) -> list[Grant]:
         """Grants whose time is over. They stay until they are settled."""
-        over: dict[int, Grant] = {}  # one may be in line twice with the same deadline
+        over: dict[int, Grant] = {}  # extended twice in one moment, a grant stands here twice
         for lease_us in list(self._due):
-            queue = self._due[lease_us]
-            while queue and queue[0][0] <= now_us:
-                deadline_us, number = queue.popleft()
-                grant = self.grants.get(number)
-                if grant is not None and grant.deadline_us == deadline_us:
-                    over[number] = grant
-            if not queue:
-                del self._due[lease_us]
+            while (grant := self._first(lease_us)) is not None and grant.deadline_us <= now_us:
+                self._due[lease_us][1].popleft()
+                over[grant.number] = grant
         return list(over.values())
 
+    def _first(self, lease_us: int) -> Grant | None:
+        """The first in this line; those that are settled, or stand elsewhere by now, leave it."""
+        line = self._due[lease_us][1]
+        while line:
+            place = line[0]
+            if isinstance(place, int):
+                grant = self.grants.get(place)
+                if grant is not None and not grant.extended:
+                    return grant
+            else:
+                grant = self.grants.get(place[1])
+                if grant is not None and grant.deadline_us == place[0]:
+                    return grant
+            line.popleft()
+        del self._due[lease_us]
+        return None
+
     def next_due(self) -> int | None:
-        """When the next lease may run out."""
-        return min((queue[0][0] for queue in self._due.values() if queue), default=None)
+        """When the next lease runs out."""
+        firsts = [self._first(lease_us) for lease_us in list(self._due)]
+        return min((grant.deadline_us for grant in firsts if grant is not None), default=None)
 
     def restart(self, now_us: int, first_grant: int) -> None:
         """After recovery: durations are kept, deadlines are not. All leases start anew.
@@ -117,7 +142,8 @@ class Leases:
         self.next_number = max(self.next_number, first_grant)
         self._due.clear()
         for grant in self.grants.values():
-            self.extend(grant, grant.lease_us, now_us)
+            grant.extended = False
+            self._stand_in_line(grant, grant.lease_us, now_us).append(grant.number)
 
     def snapshot(self) -> dict[str, object]:
         """Plain data for `restore`."""

@@ -142,8 +142,10 @@ def _check_order(history: History, queue: Stream, deliveries: list[Delivery]) ->
 
 def _check_line(line: list[Delivery], history: History) -> Iterator[str]:
     firsts: dict[int, Delivery] = {}
+    grants: dict[int, set[int]] = defaultdict(set)  # by position
     acked_us: dict[int, int] = {}  # by position: when an ack was first sent
     for each in line:
+        grants[each.position].add(each.grant)
         known = firsts.get(each.position)
         if known is None or each.got_us < known.got_us:
             firsts[each.position] = each
@@ -153,7 +155,7 @@ def _check_line(line: list[Delivery], history: History) -> Iterator[str]:
                 acked_us[each.position] = min(before, settlement.sent_us)
     ordered = sorted(firsts.items())
     for (position, first), (_, second) in pairwise(ordered):
-        together = first.grant == second.grant
+        together = second.grant in grants[position]
         free_us = acked_us.get(position)
         if not together and (free_us is None or free_us > second.got_us):
             yield (

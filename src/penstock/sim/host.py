@@ -157,9 +157,11 @@ class Host:
 
     def _resume(self) -> None:
         self._paused = False
-        held, self._held = self._held, []
+        life, held = self._life, self._held
+        self._held = []
         for action in held:
-            self._do(action)
+            if life == self._life:
+                self._do(action)
 
     def fail(self, text: str) -> None:
         """Something that must never happen, whatever the faults."""
