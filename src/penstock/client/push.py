@@ -77,6 +77,7 @@ class PushRequest(SequencedRequest):
             keys=rows.keys,
             headers=rows.headers,
             timestamps_us=rows.timestamps_us,
+            lengths=rows.lengths,
             timestamp_us=self._timestamp_us,
             producer=lane.producer,
             sequence=lane.next,

@@ -7,8 +7,11 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+
 from penstock.client.inputs import check_headers, key_column, moment_us
 from penstock.errors import InvalidError
+from penstock.wire.columns import Ints, lengths_of
 
 _BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
 _TAKE = 64  # values taken from an iterator at once: bounds what is held of large ones
@@ -23,6 +26,7 @@ class Rows(NamedTuple):
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers | None] | None = None
     timestamps_us: Sequence[int] | None = None
+    lengths: Ints | None = None  # of the values, if they are known
 
 
 class RowSource:
@@ -46,7 +50,8 @@ class RowSource:
 
     def batches(self, most: int) -> Iterator[Rows]:
         """Batches of at most `most` messages; none is made if a column ends before the values."""
-        while values := self._take_values(most):
+        while (taken := self._take_values(most)) is not None:
+            values, lengths = taken
             count = len(values)
             keys = headers = times = None
             if self._keys is not None:
@@ -60,21 +65,25 @@ class RowSource:
             for name, column in (("keys", keys), ("headers", headers), ("timestamps", times)):
                 if column is not None and len(column) < count:
                     raise InvalidError(f"there are fewer {name} than values")
-            yield Rows(values, keys, headers, times)
+            yield Rows(values, keys, headers, times, lengths)
 
-    def _take_values(self, most: int) -> list[bytes]:
+    def _take_values(self, most: int) -> tuple[list[bytes], Ints] | None:
+        """The next values with their lengths. The first few tell how many are taken at once."""
         taken: list[bytes] = []
-        size = 0
+        lengths: list[Ints] = []
+        size, stride = 0, _TAKE
         while len(taken) < most and size < _BATCH_BYTES:
-            more = list(islice(self._values, min(_TAKE, most - len(taken))))
+            more = list(islice(self._values, min(stride, most - len(taken))))
             if not more:
                 break
             try:
-                size += sum(map(len, more))
+                lengths.append(lengths_of(more))
             except TypeError as error:
                 raise InvalidError(f"values must be bytes: {error}") from error
+            size += int(lengths[-1].sum())
             taken += more
-        return taken
+            stride = max(_TAKE, (_BATCH_BYTES - size) * len(taken) // (2 * size + 1))
+        return (taken, np.concatenate(lengths)) if taken else None
 
 
 def check_as_long(name: str, column: Iterable[object] | None, values: Iterable[bytes]) -> None:

@@ -10,12 +10,14 @@ from typing import cast
 from penstock.engine.engine import Output
 from penstock.errors import PenstockError, ProtocolError, UnavailableError
 from penstock.node.runtime import Runtime
+from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME, Flag, Splitter, Verb, error_frame
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 
 SCRATCH_BYTES = 256 << 10
 HELLO_SECONDS = 10.0
 HIGH_WATER_BYTES = 4 << 20
+JOIN_BYTES = 16 << 10  # so much is sent as one piece: copying is cheaper than many pieces
 _UNANSWERED = {Verb.CREDIT, Verb.CANCEL}
 
 log = logging.getLogger("penstock.node")
@@ -66,10 +68,19 @@ class Server:
 
     def deliver(self, outputs: list[Output]) -> None:
         """Sends what the engine wants sent; connections that are gone lose theirs."""
+        if len(outputs) == 1:
+            self._send(outputs[0].connection, outputs)
+            return
+        together: dict[int, list[Output]] = {}
         for output in outputs:
-            connection = self.connections.get(output.connection)
-            if connection is not None:
-                connection.send(output)
+            together.setdefault(output.connection, []).append(output)
+        for number, own in together.items():
+            self._send(number, own)
+
+    def _send(self, number: int, outputs: list[Output]) -> None:
+        connection = self.connections.get(number)
+        if connection is not None:
+            connection.send(outputs)
 
     def relieve(self) -> None:
         """Reads again from those that had to wait, if there is room."""
@@ -166,21 +177,27 @@ class Connection(asyncio.BufferedProtocol):
         _, verb, _, _, request = FRAME.unpack_from(frame)
         log.exception("verb %s failed", verb)
         error = PenstockError("the node failed on this request; its log says how")
-        self.send(Output(self._number, [error_frame(verb, request, error)]))
+        self.send([Output(self._number, [error_frame(verb, request, error)])])
 
-    def send(self, output: Output) -> None:
-        """Sends a frame, or closes when there is none."""
-        if not output.parts:
-            self._transport.close()
-            return
-        if output.parts[0][5] & Flag.RESPONSE:
-            self._unanswered -= 1
-            if self._paused_reading:
-                self.update_reading()
-        if len(output.parts) == 1:
-            self._transport.write(output.parts[0])
+    def send(self, outputs: list[Output]) -> None:
+        """Sends frames in one go (a system call each would cost more than all else), and closes
+        if one of them says so."""
+        parts: list[Buffer] = []
+        close = False
+        for output in outputs:
+            parts += output.parts
+            close = close or not output.parts
+            if output.parts and output.parts[0][5] & Flag.RESPONSE:
+                self._unanswered -= 1
+        if self._paused_reading:
+            self.update_reading()
+        size = sum(map(len, parts))
+        if size <= JOIN_BYTES:
+            self._transport.write(b"".join(parts))
         else:
-            self._transport.writelines(output.parts)
+            self._transport.writelines(parts)
+        if close:
+            self._transport.close()
 
     def update_reading(self) -> None:
         """A client that does not read, or has too much in flight, is not read from either."""

@@ -108,8 +108,16 @@ def padded(part: Buffer) -> list[Buffer]:
     return [part, ZEROS[:pad]] if pad else [part]
 
 
-def pack_binary(values: Sequence[bytes]) -> list[Buffer]:
-    """The parts of a column that holds these values, none of them null."""
+def lengths_of(values: Sequence[bytes]) -> Ints:
+    """The length of every value; TypeError if one is not bytes."""
+    return np.fromiter(map(len, values), np.int32, len(values))
+
+
+def pack_binary(values: Sequence[bytes], lengths: Ints | None = None) -> list[Buffer]:
+    """The parts of a column that holds these values, none of them null.
+
+    `lengths` are theirs, if the caller knows them: finding them out is a third of the work.
+    """
     count = len(values)
     data = b"".join(values)
     if len(data) > 0x7FFFFFFF:
@@ -117,7 +125,9 @@ def pack_binary(values: Sequence[bytes]) -> list[Buffer]:
     if count == 1:
         return [_OFFSETS_OF_ONE.pack(0, len(data)), *padded(data)]
     offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, values), np.int32, count), out=offsets[1:])
+    np.cumsum(lengths_of(values) if lengths is None else lengths, out=offsets[1:])
+    if int(offsets[-1]) != len(data):
+        raise TooLargeError("a value changed its length, or the column holds over 2 GiB")
     return padded(offsets.tobytes()) + padded(data)
 
 

@@ -20,7 +20,7 @@ from penstock.wire.batch import (
     seal,
 )
 from penstock.wire.buffers import Buffer
-from penstock.wire.columns import pack_binary, pack_nullable, padded
+from penstock.wire.columns import Ints, pack_binary, pack_nullable, padded
 from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_PRIORITY
 
 _pack_headers = msgspec.msgpack.Encoder().encode
@@ -42,15 +42,17 @@ def encode_batch(
     instance: int = 0,
     compression: str = "none",
     origin: Origin | None = None,
+    lengths: Ints | None = None,
 ) -> bytearray:
     """A sealed batch. The lists must be equally long and are not kept.
 
+    `lengths` are those of the values, if the caller knows them already.
     InvalidError names the argument that is wrong; TooLargeError the limit that was passed.
     """
     count = len(values)
     _check(count, priority, keys, timestamps_us, headers)
     try:
-        columns, parts = _body(values, keys, timestamps_us, headers, origin)
+        columns, parts = _body(values, keys, timestamps_us, headers, origin, lengths)
     except TypeError as error:
         raise InvalidError(f"values and keys must be bytes: {error}") from error
     raw_length = sum(map(len, parts))
@@ -80,13 +82,14 @@ def _body(
     timestamps_us: Sequence[int] | None,
     headers: Sequence[Mapping[str, bytes] | None] | None,
     origin: Origin | None,
+    lengths: Ints | None,
 ) -> tuple[int, list[Buffer]]:
     columns = 0
     parts: list[Buffer] = []
     if origin is not None:
         columns |= Columns.ORIGIN
         parts.append(_ORIGIN.pack(*origin))
-    parts += pack_binary(values)
+    parts += pack_binary(values, lengths)
     if keys is not None:
         columns |= Columns.KEYS
         if None in keys:
