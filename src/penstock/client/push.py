@@ -20,7 +20,7 @@ from penstock.wire.encode import encode_batch
 from penstock.wire.frames import FRAME_BYTES, PUSH, RECEIPT, PushExtra, Verb
 from penstock.wire.messages import pack
 
-WINDOW_BATCHES = 32
+WINDOW_BATCHES = 64
 _WINDOW_BYTES = 32 << 20
 _SHARD_BATCHES = 16  # under way to one shard: the node recognises no more of them in a resend
 _LABELS = {int(level): level.label for level in Durability}

@@ -43,6 +43,9 @@ class RowSource:
             raise InvalidError("values must be a list or another iterable of bytes, not one string")
         for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
             check_as_long(name, column, values)
+        # A list is sliced; of anything else a little is taken at a time.
+        self._list = values if isinstance(values, list) else None
+        self._at = 0
         self._values = iter(values)
         self._keys = None if keys is None else iter(keys)
         self._headers = None if headers is None else iter(headers)
@@ -69,6 +72,8 @@ class RowSource:
 
     def _take_values(self, most: int) -> tuple[list[bytes], Ints] | None:
         """The next values with their lengths. The first few tell how many are taken at once."""
+        if self._list is not None:
+            return self._slice(self._list, most)
         taken: list[bytes] = []
         lengths: list[Ints] = []
         size, stride = 0, _TAKE
@@ -76,14 +81,28 @@ class RowSource:
             more = list(islice(self._values, min(stride, most - len(taken))))
             if not more:
                 break
-            try:
-                lengths.append(lengths_of(more))
-            except TypeError as error:
-                raise InvalidError(f"values must be bytes: {error}") from error
+            lengths.append(_lengths(more))
             size += int(lengths[-1].sum())
             taken += more
             stride = max(_TAKE, (_BATCH_BYTES - size) * len(taken) // (2 * size + 1))
         return (taken, np.concatenate(lengths)) if taken else None
+
+
+    def _slice(self, values: list[bytes], most: int) -> tuple[list[bytes], Ints] | None:
+        taken = values[self._at : self._at + most]
+        lengths = _lengths(taken)
+        if len(taken) > 1 and int(lengths.sum()) > _BATCH_BYTES:
+            count = max(1, int(np.searchsorted(np.cumsum(lengths, dtype=np.int64), _BATCH_BYTES)))
+            taken, lengths = taken[:count], lengths[:count]
+        self._at += len(taken)
+        return (taken, lengths) if taken else None
+
+
+def _lengths(values: list[bytes]) -> Ints:
+    try:
+        return lengths_of(values)
+    except TypeError as error:
+        raise InvalidError(f"values must be bytes: {error}") from error
 
 
 def check_as_long(name: str, column: Iterable[object] | None, values: Iterable[bytes]) -> None:
