@@ -101,13 +101,14 @@ class AsyncQueue(QueueState):
     def consume(
         self,
         idle_timeout: float | None = None,
-        prefetch: int = 4000,
+        prefetch: int | None = None,
         lease: float | None = None,
         max_messages: int | None = None,
     ) -> AsyncConsumer:
         """Messages as they come; ends after `idle_timeout` seconds without one.
 
-        At most `prefetch` messages are leased ahead. Leaving the loop flushes acks and gives back
+        Messages are leased ahead: at most `prefetch`, or as many as the loop works off in a
+        moment (one at first). Leaving the loop flushes acks and gives back
         what was not handed out; use `async with` to have that done at once.
         """
         state = ConsumeState(self._settler, AsyncMessage, prefetch, lease, max_messages)
@@ -116,7 +117,7 @@ class AsyncQueue(QueueState):
     def consume_batches(
         self,
         idle_timeout: float | None = None,
-        prefetch: int = 4000,
+        prefetch: int | None = None,
         lease: float | None = None,
         max_messages: int | None = None,
     ) -> AsyncBatchConsumer:

@@ -89,13 +89,14 @@ class Queue(QueueState):
     def consume(
         self,
         idle_timeout: float | None = None,
-        prefetch: int = 4000,
+        prefetch: int | None = None,
         lease: float | None = None,
         max_messages: int | None = None,
     ) -> Consumer:
         """Messages as they come; ends after `idle_timeout` seconds without one.
 
-        At most `prefetch` messages are leased ahead. Leaving the loop flushes acks and gives back
+        Messages are leased ahead: at most `prefetch`, or as many as the loop works off in a
+        moment (one at first). Leaving the loop flushes acks and gives back
         what was not handed out; use `with` to have that done at once when the loop raises.
         """
         state = ConsumeState(self._settler, Message, prefetch, lease, max_messages)
@@ -104,7 +105,7 @@ class Queue(QueueState):
     def consume_batches(
         self,
         idle_timeout: float | None = None,
-        prefetch: int = 4000,
+        prefetch: int | None = None,
         lease: float | None = None,
         max_messages: int | None = None,
     ) -> BatchConsumer:

@@ -5,6 +5,7 @@ Shared by both shells, which only wait for frames and write the loop.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import repeat
@@ -21,6 +22,9 @@ from penstock.wire.frames import POP, PopMode, Settle, SettleItem, Verb
 
 _DELIVER_BYTES = 1 << 20  # of one frame
 _MAX_PREFETCH = 1 << 20
+_MAX_GROWN = 1 << 14  # how far ahead a fast consumer is served when it does not say itself
+_QUICK_S = 0.1  # half of what was ahead was used up so soon: twice as much may be
+_SLOW_S = 1.0  # it took so long: half as much
 
 M = TypeVar("M", bound=LeasedMessage)
 
@@ -66,19 +70,24 @@ class ConsumeState(Generic[M]):
         self,
         settler: Settler,
         make: Callable[[bytes, int, Granted], M],
-        prefetch: int,
+        prefetch: int | None,
         lease: float | None,
         max_messages: int | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
+        bad = isinstance(prefetch, bool) or not isinstance(prefetch, int | None)
+        if bad or (prefetch is not None and prefetch < 1):
             raise InvalidError(f"prefetch must be 1 or more, not {prefetch!r}")
         if max_messages is not None and max_messages < 1:
             raise InvalidError(f"max_messages must be 1 or more, not {max_messages!r}")
-        credit = min(prefetch, _MAX_PREFETCH, max_messages or _MAX_PREFETCH)
+        credit = min(prefetch or 1, _MAX_PREFETCH, max_messages or _MAX_PREFETCH)
         self.settler = settler
         self.subscription = QueueSubscription(settler, credit, lease_ms(lease))
         self._make = make
-        self._half = max(credit // 2, 1)
+        self._window = credit  # messages that may be leased ahead
+        self._adapts = prefetch is None
+        self._clock = clock
+        self._since = clock()  # when credit was last given
         self._most = max_messages
         self._handed = 0  # since the start
         self._owed = 0  # handed out, and not yet given back as credit
@@ -116,12 +125,25 @@ class ConsumeState(Generic[M]):
 
     def credit(self) -> int:
         """How many more messages the node may send now; 0 if it is not time to tell it."""
-        if self._owed < self._half:
+        if self._owed < max(self._window // 2, 1):
             return 0
-        credit, self._owed = self._owed, 0
+        credit = self._owed + self._adapt()
+        self._owed = min(credit, 0)
         if self._most is not None:
             credit = min(credit, self._most - self.subscription.given)
-        return credit
+        return max(credit, 0)
+
+    def _adapt(self) -> int:
+        """By how much the window grows or shrinks: leases must not run out on messages that wait
+        here for a slow consumer, and a fast one must not wait for the node."""
+        now = self._clock()
+        elapsed_s, self._since = now - self._since, now
+        before = self._window
+        if self._adapts and elapsed_s < _QUICK_S:
+            self._window = min(2 * before, _MAX_GROWN)
+        elif self._adapts and elapsed_s > _SLOW_S:
+            self._window = max(before // 2, 1)
+        return self._window - before
 
     def unhanded(self) -> list[SettleItem]:
         """Gives back what has arrived and nobody has seen: delivered again at once."""

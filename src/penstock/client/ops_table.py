@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from penstock.client.inputs import key_bytes, milliseconds
+from penstock.client.producer import Producer, shard_of
 from penstock.client.requests import Request, Resend, Subscription
+from penstock.client.sequenced import SequencedRequest, answer_of
 from penstock.client.state import TableState
 from penstock.client.steps import Steps, ask, body_of, decoder
-from penstock.errors import InvalidError, TooLargeError
+from penstock.errors import InvalidError, PenstockError, TooLargeError
+from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Verb, frame
 from penstock.wire.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES
 from penstock.wire.messages import (
@@ -25,6 +29,7 @@ from penstock.wire.messages import (
 )
 
 PAGE = 1000
+T = TypeVar("T")
 
 _read_int = decoder(int)
 _read_bool = decoder(bool)
@@ -56,6 +61,51 @@ def _value(value: bytes) -> bytes:
     return value
 
 
+class WriteRequest(SequencedRequest):
+    """A write of an entry. One number of a lane of its own, taken on the shard of the key, makes a
+    resend harmless."""
+
+    __slots__ = ("_producer", "_shard", "_write")
+
+    def __init__(self, producer: Producer, write: Put | Remove) -> None:
+        super().__init__(Verb.CALL, [], Resend.MARKED)
+        self._unsent()
+        self._producer = producer
+        self._shard = shard_of(write.key, producer.shards)
+        self._write = write
+
+    def parts(self) -> list[Buffer]:
+        """Takes the number and packs the write."""
+        lane = self._lane_to_use(self._producer.free_lane, self._shard)
+        self._write.producer, self._write.sequence = lane.producer, lane.next
+        packed = pack(self._write)
+        self._take(lane, 1)
+        return [packed]
+
+    def answered(self, answer: bytearray) -> None:
+        """Others may use the lane."""
+        super().answered(answer)
+        self._give_back()
+
+    def refused(self, error: PenstockError) -> None:
+        """Others may use the lane; it knows itself whether it is still of use."""
+        super().refused(error)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._lane is not None:
+            self._producer.give_back(self._shard, self._lane)
+
+    def again(self) -> WriteRequest:
+        """The same write, under a new number."""
+        return WriteRequest(self._producer, self._write)
+
+
+def _written(table: TableState, write: Put | Remove, read: Callable[[Buffer], T]) -> Steps[T]:
+    answer = yield from answer_of(WriteRequest(table._producer, write))
+    return read(body_of(answer))
+
+
 def put(
     table: TableState,
     key: bytes | str,
@@ -68,22 +118,18 @@ def put(
     """Writes an entry; its version, durable when it returns.
 
     `if_version`: only if the entry has this version (0: only if it is absent), else ConflictError.
-    If the connection was lost meanwhile, the conflict may be with this very write. `ttl`: the entry
-    goes after so many seconds. `session`: it goes when the session ends.
+    `ttl`: the entry goes after so many seconds. `session`: it goes when the session ends.
     """
     ttl_ms = 0 if ttl is None else max(milliseconds("ttl", ttl), 1)
     owner = 0 if session is None else session.id
-    return ask(Put(table.info.id, _key(key), _value(value), if_version, ttl_ms, owner), _read_int)
+    write = Put(table.info.id, _key(key), _value(value), if_version, ttl_ms, owner)
+    return _written(table, write, _read_int)
 
 
 def append(table: TableState, key: bytes | str, value: bytes) -> Steps[int]:
-    """Adds to the end of an entry's value, or creates it; its version, durable when it returns.
-
-    UnavailableError if the connection was lost before the answer: it may or may not have happened,
-    and is not repeated.
-    """
-    request = Put(table.info.id, _key(key), _value(value), append=True)
-    return ask(request, _read_int, Resend.NEVER)
+    """Adds to the end of an entry's value, or creates it; its version, durable when it returns."""
+    write = Put(table.info.id, _key(key), _value(value), append=True)
+    return _written(table, write, _read_int)
 
 
 def entry(table: TableState, key: bytes | str) -> Steps[Entry | None]:
@@ -99,7 +145,7 @@ def get(table: TableState, key: bytes | str) -> Steps[bytes | None]:
 
 def delete(table: TableState, key: bytes | str, if_version: int | None = None) -> Steps[bool]:
     """Deletes an entry; whether it was there. ConflictError if it has another version."""
-    return ask(Remove(table.info.id, _key(key), if_version), _read_bool)
+    return _written(table, Remove(table.info.id, _key(key), if_version), _read_bool)
 
 
 def scan(

@@ -121,7 +121,7 @@ def unsequenced(shard: int) -> Lane:
 
 
 class Producer:
-    """The identity under which a fabric pushes. Used only by whoever is sending."""
+    """The identity under which a fabric pushes. All but `give_back` only by whoever is sending."""
 
     def __init__(
         self,
@@ -135,6 +135,8 @@ class Producer:
         self._chance = random.Random(seed)
         self._identity = identity
         self._lanes: dict[int, Lane] = {}
+        # Filled by whoever reads answers, emptied by whoever sends: no lock is shared.
+        self._free: dict[int, list[Lane]] = {}
 
     def lane(self, shard: int) -> Lane:
         """The sequence on a shard; with a new identity if the one before is of no more use."""
@@ -146,6 +148,21 @@ class Producer:
             lane = self._lanes[shard] = Lane(self._chance.getrandbits(63) | 1)
         lane.used_s = now_s
         return lane
+
+    def free_lane(self, shard: int) -> Lane:
+        """A lane with nothing under way, for one request alone until `give_back`: its refusal takes
+        no other along, and the node still knows the answer. As many as are needed at once."""
+        free = self._free.setdefault(shard, [])
+        lane = free.pop() if free else None
+        now_s = self._now_s()
+        if lane is None or now_s - lane.used_s > _IDLE_S or not lane.mend():
+            lane = Lane(self._chance.getrandbits(63) | 1)
+        lane.used_s = now_s
+        return lane
+
+    def give_back(self, shard: int, lane: Lane) -> None:
+        """The request has its answer. Called by whoever reads answers."""
+        self._free[shard].append(lane)
 
     def own(self) -> Producer:
         """A producer for one stream alone, whose order no failure elsewhere may disturb."""

@@ -164,7 +164,7 @@ class Protocol:
         if verb != pending.request.verb:
             raise ProtocolError(f"an answer of verb {verb} to a request of {pending.request.verb}")
         error = read_error(memoryview(answer)[FRAME_BYTES:]) if flags & _ERROR else None
-        if type(error) is UnavailableError and pending.request.resend is not Resend.NEVER:
+        if type(error) is UnavailableError:
             return error
         del self.in_flight[request_id]
         pending.settle(answer, error)
@@ -173,12 +173,9 @@ class Protocol:
         return None
 
     def resend(self) -> list[Pending]:
-        """After a reconnect: what must be sent now, oldest first; their `parts` are ready.
-
-        Requests that must not happen twice are refused instead.
-        """
+        """After a reconnect: what must be sent now, oldest first; their `parts` are ready."""
         self._cancelled.clear()
-        for pending in list(self.in_flight.values()):
+        for pending in self.in_flight.values():
             self._prepare(pending)
         for request_id, subscription in self._subscriptions.items():
             subscription.renewed()
@@ -196,12 +193,8 @@ class Protocol:
             size = sum(map(len, pending.parts[1:]))
             head = frame_head(pending.request.verb, pending.id, _RESEND, size)
             pending.parts = [head, *pending.parts[1:]]
-        elif pending.request.resend is Resend.ANEW:
-            pending.parts = _framed(pending.request, pending.id)
         else:
-            del self.in_flight[pending.id]
-            text = "the connection was lost before the answer came; it may or may not have happened"
-            pending.settle(None, UnavailableError(text, advice="Read the state, then decide."))
+            pending.parts = _framed(pending.request, pending.id)
 
     def fail(self, error: PenstockError) -> None:
         """Ends everything in flight and every subscription with this error."""

@@ -19,7 +19,6 @@ class Resend(IntEnum):
 
     ANEW = 0  # nothing was changed by it: ask again
     MARKED = 1  # the node recognises the repetition, or it does no harm
-    NEVER = 2  # it must not happen twice: the caller is told that the outcome is unknown
 
 
 class Request:

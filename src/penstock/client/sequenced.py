@@ -69,6 +69,15 @@ class SequencedRequest(Request):
         raise NotImplementedError
 
 
+def answer_of(request: SequencedRequest) -> Steps[bytearray]:
+    """Sends a request, again if it was not refused for its own sake, and waits for its answer."""
+    try:
+        answer: bytearray = yield request
+    except (InvalidError, ForgottenError) as error:
+        _, answer = yield from sent_again(request, error)
+    return answer
+
+
 def sent_again(request: S, error: PenstockError) -> Steps[tuple[S, bytearray]]:
     """After a refusal: sends the request again if it was not refused for its own sake.
 

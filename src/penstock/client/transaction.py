@@ -13,12 +13,12 @@ from penstock.client.producer import shard_of
 from penstock.client.push import Place, Terms, now_us
 from penstock.client.requests import Resend
 from penstock.client.rows import Headers, Rows, RowSource
-from penstock.client.sequenced import SequencedRequest, sent_again
+from penstock.client.sequenced import SequencedRequest, answer_of
 from penstock.client.settle import ack_items
 from penstock.client.shells import Runs
 from penstock.client.state import FabricState, QueueState, TableState, TopicState
 from penstock.client.steps import Steps, body_of, decoder
-from penstock.errors import ClosedError, ForgottenError, InvalidError
+from penstock.errors import ClosedError, InvalidError
 from penstock.wire.buffers import Buffer
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Settle, SettleItem, Verb
@@ -233,10 +233,6 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
     if not homes:
         return None
     transact.home = homes[min(homes)]
-    request = TransactRequest(transaction._fabric, transact)
-    try:
-        answer: bytearray = yield request
-    except (InvalidError, ForgottenError) as error:
-        _, answer = yield from sent_again(request, error)
+    answer = yield from answer_of(TransactRequest(transaction._fabric, transact))
     receipt: TxnReceipt = _read_receipt(body_of(answer))
     return receipt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import ConflictError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -70,6 +71,16 @@ class Calls:
             entry, connection, Verb.CALL, request, lambda: self._now(connection, request, value)
         )
 
+    def _refuse_when_safe(
+        self, connection: int, request: int, entry: Entry | None, refusal: PenstockError
+    ) -> None:
+        if entry is None:
+            raise refusal
+        self.kernel.answer_when_safe(
+            entry, connection, Verb.CALL, request,
+            lambda: self.kernel.fail(connection, Verb.CALL, request, refusal),
+        )  # fmt: skip
+
     def _look(self, answer: Callable[[Any], Any]) -> Callable[[int, int, Any], None]:
         def look(connection: int, request: int, call: Any) -> None:
             self._now(connection, request, answer(call))
@@ -133,8 +144,25 @@ class Calls:
     # --- tables ----------------------------------------------------------------------------
 
     def _put(self, connection: int, request: int, call: m.Put) -> None:
-        entry = self.fabric.tables.put(call)
-        self._when_safe(connection, request, entry, entry.number)
+        self._write(connection, request, call, self.fabric.tables.put)
+
+    def _remove(self, connection: int, request: int, call: m.Remove) -> None:
+        self._write(connection, request, call, self.fabric.tables.remove)
+
+    def _write(
+        self, connection: int, request: int, call: Any,
+        act: Callable[[Any], tuple[Entry | None, Any]],
+    ) -> None:  # fmt: skip
+        """An answer that tells what the entry was waits, like any look, until that is committed."""
+        shards = [self.kernel.shard_of(call.key)]
+        try:
+            entry, value = act(call)
+        except ConflictError as refusal:
+            unsafe = self._unsafe_table(call.stream, shards)
+            self._refuse_when_safe(connection, request, unsafe, refusal)
+        else:
+            entry = entry or self._unsafe_table(call.stream, shards)
+            self._when_safe(connection, request, entry, value)
 
     def _get(self, connection: int, request: int, call: m.Get) -> None:
         value = self.fabric.tables.get(call)
@@ -148,10 +176,6 @@ class Calls:
             return None
         level: Durability = self.kernel.streams[stream].level
         return self.kernel.barrier(level)
-
-    def _remove(self, connection: int, request: int, call: m.Remove) -> None:
-        entry = self.fabric.tables.remove(call)
-        self._when_safe(connection, request, entry, entry is not None)
 
     def _scan(self, connection: int, request: int, call: m.Scan) -> None:
         found = self.fabric.tables.scan(call)

@@ -116,10 +116,12 @@ class Queues:
         self._log_grants(view, grants, connection, Verb.POP, request, Flag.RESPONSE)
         return True
 
-    def _lease(self, view: QueueView, messages: int, body: PopBody) -> Grants | None:
+    def _lease(
+        self, view: QueueView, messages: int, body: PopBody, overdraw: bool = False
+    ) -> Grants | None:
         options = self.kernel.streams[view.stream].options
         lease_us = (body.lease_ms or options.lease_ms) * 1000
-        grants = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us)
+        grants = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us, overdraw)
         for queue, _ in grants:
             self._set_timer(view, queue)
         return grants or None
@@ -237,7 +239,7 @@ class Queues:
                 return
 
     def _feed(self, subscription: Subscription, view: QueueView) -> bool:
-        grants = self._lease(view, subscription.credit, subscription.body)
+        grants = self._lease(view, subscription.credit, subscription.body, overdraw=True)
         if grants is None:
             return False
         subscription.credit -= sum(g.messages for _, pairs in grants for _, g in pairs)

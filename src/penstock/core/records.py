@@ -119,20 +119,25 @@ class Thinned(_Note):
 
 
 class Written(_Note):
-    """An entry of a table. Its version is the record's log number."""
+    """An entry of a table. Its version is the record's log number. A producer (0: none) and its
+    sequence make a resend of the write harmless."""
 
     stream: int
     key: bytes
     value: bytes
     expires_us: int = 0
     session: int = 0
+    producer: int = 0
+    sequence: int = 0
 
 
 class Removed(_Note):
-    """Entries of a table are gone."""
+    """Entries of a table are gone. Without keys: a removal found nothing, and used up its number."""
 
     stream: int
     keys: list[bytes]
+    producer: int = 0
+    sequence: int = 0
 
 
 class Registered(_Note):

@@ -145,11 +145,18 @@ class Shard:
             self.queue(meta.stream).lost(meta.base, meta.count)
 
     def noted(self, note: records.Note, number: int, now_us: int) -> None:
-        """A small fact. Those about streams that are gone do nothing."""
+        """A small fact. Those about streams that are gone do nothing but use up their number."""
+        if isinstance(note, records.Written | records.Removed) and note.producer:
+            self._used_up(note, number, now_us)
         handler = _NOTED.get(type(note))
         stream = getattr(note, "stream", None)
         if handler is not None and (stream is None or stream in self.streams):
             handler(self, note, number, now_us)
+
+    def _used_up(self, note: records.Written | records.Removed, number: int, now_us: int) -> None:
+        """Remembers what a resend is answered: the log number, or 0 if nothing was removed."""
+        base = 0 if isinstance(note, records.Removed) and not note.keys else number
+        self.producers.accept(note.producer, 0, note.sequence, 1, base, now_us)
 
     def replay(self, record: Replayed, now_us: int) -> None:
         """Folds one record of the log. Records that are in the snapshot already do nothing."""

@@ -20,7 +20,13 @@ from penstock.core.records import (
 )
 from penstock.core.shard import Shard, Stream
 from penstock.core.table import ENTRY_OVERHEAD, Cell
-from penstock.errors import InvalidError, LimitError, NotFoundError, TooLargeError
+from penstock.errors import (
+    ForgottenError,
+    InvalidError,
+    LimitError,
+    NotFoundError,
+    TooLargeError,
+)
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -101,40 +107,65 @@ class Tables:
             if size > stream.options.max_bytes:
                 raise LimitError(f"table {stream.info.name!r} is full: {size:,} bytes")
 
-    def put(self, call: m.Put) -> Entry:
-        """Writes an entry; the log number of the record is its version."""
+    def _answered(self, shard: Shard, call: m.Put | m.Remove) -> int | None:
+        """None: new, carry it out. Otherwise what it was answered when it came first: the log
+        number, or 0 for a removal that found nothing.
+
+        ForgottenError if that is not known any more; LimitError if a new producer has no room.
+        """
+        if not call.producer:
+            return None
+        known = shard.producers.check(call.producer, 0, call.sequence, True)
+        if known is None and call.producer not in shard.producers.windows:
+            shard.producers.has_room(self.kernel.now_us)
+        if known == -1:
+            raise ForgottenError("this write was carried out; its answer is not known any more")
+        return known
+
+    def put(self, call: m.Put) -> tuple[Entry, int]:
+        """Writes an entry: what to wait for, and its version, the log number of the record."""
+        shard = self.kernel.shard_of(call.key)
+        if (version := self._answered(shard, call)) is not None:
+            return self.kernel.barrier(Durability.SYNCED), version
         stream = self.kernel.stream(call.stream, "table")
         value = call.value
-        shard = self.kernel.shard_of(call.key)
         if call.append:
             cell = shard.table(call.stream).get(call.key, self.kernel.now_us)
             value = value if cell is None else cell.value + value
         self.check_write(stream, call.key, value, call.if_version, call.ttl_ms)
         if call.session and call.session not in self.sessions:
             raise NotFoundError(f"session {call.session} has ended")
-        return self.write(shard, stream, call.key, value, call.ttl_ms, call.session)
+        expires_us = self.kernel.now_us + call.ttl_ms * 1000 if call.ttl_ms else 0
+        note = Written(
+            call.stream, call.key, value, expires_us, call.session, call.producer, call.sequence
+        )
+        entry = self._note(shard, stream, note)
+        return entry, entry.number
 
-    def write(
-        self, shard: Shard, stream: Stream, key: bytes, value: bytes, ttl_ms: int, session: int
-    ) -> Entry:
-        """Logs and folds a checked write, and tells watchers once it is safe."""
-        expires_us = self.kernel.now_us + ttl_ms * 1000 if ttl_ms else 0
-        return self._note(shard, stream, Written(stream.info.id, key, value, expires_us, session))
+    def remove(self, call: m.Remove) -> tuple[Entry | None, bool]:
+        """Deletes an entry: what to wait for, and whether it was there.
 
-    def remove(self, call: m.Remove) -> Entry | None:
-        """Deletes an entry; None if there is none."""
+        A producer's removal that finds nothing is logged, too: a late copy of it must not delete
+        what was written since.
+        """
+        shard = self.kernel.shard_of(call.key)
+        if (number := self._answered(shard, call)) is not None:
+            return self.kernel.barrier(Durability.SYNCED), number > 0
         stream = self.kernel.stream(call.stream, "table")
         self.check_write(stream, call.key, None, call.if_version)
-        shard = self.kernel.shard_of(call.key)
-        if shard.table(call.stream).get(call.key, self.kernel.now_us) is None:
-            return None
-        return self.drop(shard, stream, [call.key])
+        there = shard.table(call.stream).get(call.key, self.kernel.now_us) is not None
+        if not there and not call.producer:
+            return None, False
+        keys = [call.key] if there else []
+        note = Removed(call.stream, keys, call.producer, call.sequence)
+        return self._note(shard, stream, note), there
 
     def drop(self, shard: Shard, stream: Stream, keys: list[bytes]) -> Entry:
         """Logs and folds a checked removal, and tells watchers once it is safe."""
         return self._note(shard, stream, Removed(stream.info.id, keys))
 
     def _note(self, shard: Shard, stream: Stream, note: Written | Removed) -> Entry:
+        """Logs and folds a checked change, and tells watchers once it is safe."""
         entry = self.kernel.log(shard, Kind.NOTE, pack_note(note), stream.level)
         self.fold(shard, stream, note, entry)
         return entry

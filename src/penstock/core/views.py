@@ -89,10 +89,12 @@ class QueueView:
         self.timers_us: dict[int, int] = {}  # shard: when its timer is set for
 
     def take(
-        self, messages: int, max_bytes: int, lease_us: int, now_us: int
+        self, messages: int, max_bytes: int, lease_us: int, now_us: int, overdraw: bool = False
     ) -> list[tuple[QueueShard, list[tuple[Given, Grant]]]]:
         """Leases up to that many messages and bytes, first ready first; at least one if any is.
 
+        With `overdraw` the last batch is leased whole if at least half of it may be: cutting it
+        costs more than sending it, and whoever takes so many takes the rest soon.
         The state is changed; the caller logs what is returned, grouped by shard.
         """
         taken: dict[int, tuple[QueueShard, list[tuple[Given, Grant]]]] = {}
@@ -103,6 +105,10 @@ class QueueView:
             found = next_given(queue, messages, max_bytes, lease_us)
             assert found is not None
             given, stored = found
+            if overdraw and given.span == messages and 2 * messages >= stored.span:
+                found = next_given(queue, stored.span, max_bytes, lease_us)
+                assert found is not None
+                given = found[0]
             if taken and stored.length > max_bytes:  # an answer is one frame, and bounded
                 self.heads.offer(queue)
                 break

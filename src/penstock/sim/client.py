@@ -69,7 +69,6 @@ class Client:
         self.broken: str | None = None
         self.fabric: Fabric | None = None
         self.alive = True
-        self.losses = 0  # of the connection
         self._network = network
         self._node = node
         self._protocol = Protocol()
@@ -125,7 +124,6 @@ class Client:
         if self._link is not link or not self.alive:
             return
         self._link = None
-        self.losses += 1
         longest = min(FIRST_PAUSE_US * 2 ** min(self._strikes, 10), LONGEST_PAUSE_US)
         self.world.after(self.world.between(longest // 2, longest), self._dial)
 

@@ -80,7 +80,6 @@ class TableOp:
     if_version: int | None = None
     done_us: int = 0
     outcome: Any = None  # get: (value, version) or None; writes: version; conflict: "conflict"
-    maybe_twice: bool = False  # it was sent again after a lost connection
     transaction: str | None = None
 
 

@@ -223,7 +223,8 @@ class Unclaim(_Request):
 
 
 class Put(_Request):
-    """Write an entry. Answer: int, its version."""
+    """Write an entry. Answer: int, its version. Carried out once for a producer and sequence (of
+    the key's shard); a refusal uses up no number. Producer 0: a resend is a new write."""
 
     stream: int
     key: bytes
@@ -232,6 +233,8 @@ class Put(_Request):
     ttl_ms: int = 0
     session: int = 0
     append: bool = False
+    producer: int = 0
+    sequence: int = 0
 
 
 class Get(_Request):
@@ -242,11 +245,14 @@ class Get(_Request):
 
 
 class Remove(_Request):
-    """Delete an entry. Answer: bool, whether it was there."""
+    """Delete an entry. Answer: bool, whether it was there. Producer and sequence as in Put: the
+    number is used up by False, too."""
 
     stream: int
     key: bytes
     if_version: int | None = None
+    producer: int = 0
+    sequence: int = 0
 
 
 class Scan(_Request):
