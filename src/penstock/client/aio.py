@@ -19,9 +19,8 @@ from penstock.client.shells import awaitable
 from penstock.client.state import (
     FabricState,
 )
+from penstock.client.welcome import new_hello
 from penstock.errors import ClosedError, PenstockError
-from penstock.wire.frames import PROTOCOL_VERSION
-from penstock.wire.messages import Hello
 
 _FLUSH_S = 0.05
 
@@ -72,9 +71,8 @@ class Connecting:
         return self._open().__await__()
 
     async def _open(self) -> AsyncFabric:
-        hello = Hello(PROTOCOL_VERSION, self._name)
         dial, on_close = await self._reach()
-        connection = AsyncConnection(dial, hello, self._timeout)
+        connection = AsyncConnection(dial, new_hello(self._name), self._timeout)
         try:
             welcome = await connection.open()
         except BaseException:

@@ -22,8 +22,7 @@ from penstock.client.state import (
     FabricState,
 )
 from penstock.client.transport import SocketTransport
-from penstock.wire.frames import PROTOCOL_VERSION
-from penstock.wire.messages import Hello
+from penstock.client.welcome import new_hello
 
 
 def _nothing() -> None:
@@ -48,7 +47,7 @@ def fabric_over(
 
     `on_close` is called last when the fabric is closed.
     """
-    connection = Connection(dial, Hello(PROTOCOL_VERSION, name), check_timeout(timeout))
+    connection = Connection(dial, new_hello(name), check_timeout(timeout))
     welcome = connection.open()
     identity = secrets.randbits(63) | 1
     producer = Producer(identity, welcome.shards, secrets.randbits(64))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import secrets
+
 from penstock.client.steps import body_of, decoder
 from penstock.errors import ConflictError, ProtocolError
-from penstock.wire.frames import FRAME, Flag, Verb, frame, read_error
+from penstock.wire.frames import FRAME, PROTOCOL_VERSION, Flag, Verb, frame, read_error
 from penstock.wire.messages import Hello, Welcome, pack
 
 _read_welcome = decoder(Welcome)
 
 
+def new_hello(name: str) -> Hello:
+    """What one client says on all its connections."""
+    return Hello(PROTOCOL_VERSION, name, origin=secrets.randbits(63) | 1)
+
+
 def hello_frame(hello: Hello) -> bytes:
-    """What the client says first; request 0."""
+    """What the client says first on its next connection; request 0."""
+    hello.attempt += 1
     return frame(Verb.HELLO, 0, 0, pack(hello))
 
 

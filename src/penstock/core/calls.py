@@ -100,6 +100,9 @@ class Calls:
 
     def _open(self, connection: int, request: int, call: m.Open) -> None:
         info, entry = self.fabric.control.open(call)
+        control = self.kernel.control
+        if entry is None and control.last > control.safe:  # another client has just created it
+            entry = self.kernel.barrier(Durability.SYNCED)
         self._when_safe(connection, request, entry, info)
 
     def _configure(self, connection: int, request: int, call: m.Configure) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock.core.calls import Calls
+from penstock.core.clients import Clients
 from penstock.core.control import Control
 from penstock.core.effects import Close, Effect
 from penstock.core.kernel import Kernel
@@ -65,6 +66,7 @@ class Fabric:
         self.transactions = Transactions(kernel, self.queues, self.topics, self.tables, self.pushes)
         self.calls = Calls(self)
         self.connections: dict[int, dict[int, Parked]] = {}
+        self.clients = Clients()
         self.extra_figures: Callable[[], dict[str, Any]] = dict  # the shell's
         self._unfinished: list[tuple[int, int, m.Transact]] = []
         self._verbs: dict[int, Callable[[int, int, int, memoryview], None]] = {
@@ -155,6 +157,10 @@ class Fabric:
             raise ProtocolError(
                 f"the client speaks version {hello.version}, this node {frames.PROTOCOL_VERSION}"
             )
+        before = self.clients.connected(connection, hello.origin, hello.attempt)
+        if before is not None:
+            self.disconnect(before)
+            self.kernel.effects.append(Close(before))
         self.connections[connection] = {}
         welcome = m.Welcome(
             frames.PROTOCOL_VERSION, self.node, self.cluster, len(self.kernel.shards),
@@ -164,6 +170,7 @@ class Fabric:
 
     def disconnect(self, connection: int) -> None:
         """A connection is gone: what it had parked is over. Its leases last."""
+        self.clients.gone(connection)
         for parked in self.connections.pop(connection, {}).values():
             parked.over = True
 

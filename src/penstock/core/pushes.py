@@ -165,7 +165,7 @@ class Pushes:
         if stream.info.kind == "topic":
             self.topics.arrived(stream.info.id, meta.partition)
         else:
-            self.queues.arrived(shard.queues[stream.info.id])
+            self.queues.pushed(shard.queues[stream.info.id], batch.header.priority)
 
 
 def _reads_keys(stream: Stream) -> bool:

@@ -20,7 +20,7 @@ from penstock.wire.batch import Header
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
-from penstock.wire.limits import MAX_LEASE_MS
+from penstock.wire.limits import MAX_LEASE_MS, MAX_PRIORITY
 
 MAX_POP_MESSAGES = 100_000
 MAX_POP_BYTES = 8 << 20
@@ -70,6 +70,15 @@ class Queues:
             raise LimitError(f"queue {stream.info.name!r} is full: {totals.messages:,} messages")
         if totals.bytes + header.length > options.max_bytes:
             raise LimitError(f"queue {stream.info.name!r} is full: {totals.bytes:,} bytes")
+
+    def pushed(self, queue: QueueShard, priority: int) -> None:
+        """The newest messages of a queue are there: as `arrived`, but often nothing changes."""
+        view = self.view(queue.stream)
+        view.heads.offer_newest(queue, MAX_PRIORITY - priority)
+        if queue.ttl or queue.delayed.runs:
+            self._set_timer(view, queue)
+        if view.waiters or view.subscriptions:
+            self.serve(view)
 
     def arrived(self, queue: QueueShard) -> None:
         """Messages of a queue became ready, or wait for a time."""

@@ -59,6 +59,12 @@ class Heads:
             self._best[queue.shard] = head
             heappush(self._heap, (head, queue.shard))
 
+    def offer_newest(self, queue: QueueShard, lane: int) -> None:
+        """The same for messages that arrived just now: behind all that are ready in their lane."""
+        best = self._best.get(queue.shard)
+        if best is None or lane < best[0]:
+            self.offer(queue)
+
     def first(self, shards: dict[int, QueueShard]) -> QueueShard | None:
         """The shard to take from; its entry is used up, so offer it again afterwards."""
         while self._heap:

@@ -86,11 +86,11 @@ class Engine:
 
     def next_due(self) -> int | None:
         """When `tick`, `next_flush` or `maintenance` should be called although nothing arrives."""
-        times = (
-            self.fabric.next_due(), self.journal.next_due(), self._retry_us,
-            self.maintenance.next_due(),
-        )  # fmt: skip
-        return min((time for time in times if time is not None), default=None)
+        due_us = self.fabric.next_due()
+        for other_us in (self.journal.next_due(), self._retry_us, self.maintenance.next_due()):
+            if other_us is not None and (due_us is None or other_us < due_us):
+                due_us = other_us
+        return due_us
 
     @property
     def busy(self) -> bool:

@@ -41,29 +41,34 @@ class Runtime:
         self.failed: BaseException | None = None
 
     def pump(self) -> None:
-        """Does what there is to do. Call after every event handed to the engine."""
+        """Does what there is to do. Call after every event handed to the engine.
+
+        Answers go out first: whoever waits for one should not wait for the housekeeping too.
+        """
+        engine = self.engine
+        self._flush()
+        while engine.jobs:
+            self._read()
+        if not self._stopping:
+            self._maintain()
+            self._flush()
+        self.relieve()
+        self._set_timer()
+
+    def _flush(self) -> None:
         engine = self.engine
         for _ in range(INLINE_TURNS):
             if engine.outputs:
                 self.deliver(engine.take_outputs())
-            if not self._stopping:
-                self._maintain()
             now_us = self.clock.now_us()
             flush = engine.next_flush(now_us)
             if flush is None:
-                break
+                return
             if flush.sync or flush.bytes > INLINE_BYTES:
                 self._write(flush)
-                break
-            engine.end_flush(flush, _run(flush), self.clock.now_us())
-        else:
-            self._loop.call_soon(self.pump)
-        if engine.outputs:
-            self.deliver(engine.take_outputs())
-        while engine.jobs:
-            self._read()
-        self.relieve()
-        self._set_timer()
+                return
+            engine.end_flush(flush, _run(flush), now_us)
+        self._loop.call_soon(self.pump)
 
     def _write(self, flush: Flush) -> None:
         self._journal.submit(flush.run, lambda error: self._flushed(flush, error))

@@ -74,6 +74,7 @@ class Client:
         self._protocol = Protocol()
         self._link: Link | None = None
         self._greeted = False
+        self._hello = Hello(PROTOCOL_VERSION, name, origin=world.random.getrandbits(63) | 1)
         self._welcome: Welcome | None = None
         self._strikes = 0
         self._waiting: list[Callable[[Client], Script[None]]] = []
@@ -112,7 +113,7 @@ class Client:
         self._link = link = self._network.dial(
             self._node, lambda data: self._arrived(link, data), lambda: self._lost(link)
         )
-        link.send(bytearray(hello_frame(Hello(PROTOCOL_VERSION, self.name))))
+        link.send(bytearray(hello_frame(self._hello)))
         self.world.after(GREETING_US, lambda: None if self._greeted else self._give_up(link))
 
     def _give_up(self, link: Link) -> None:

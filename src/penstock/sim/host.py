@@ -205,8 +205,10 @@ class Host:
                 continue
             if output.parts:
                 link.answer(bytearray().join(output.parts))
-            else:
+            elif link.open:
                 self.fail("the node closed a connection: it did not understand its own client")
+            else:  # its client has come back over another one
+                del self._links[output.connection]
 
     # --- driving the engine ----------------------------------------------------------------
 

@@ -14,12 +14,15 @@ from penstock.wire.buffers import Buffer
 
 
 class Hello(msgspec.Struct):
-    """First frame of a connection, from the client."""
+    """First frame of a connection, from the client. It ends the connection that the same client
+    (`origin`, a number by chance) had before; `attempt` counts, so that a late one ends nothing."""
 
     version: int
     client: str = ""
     features: list[str] = []
     auth: dict[str, bytes] = {}
+    origin: int = 0  # 0: it does not say
+    attempt: int = 0
 
 
 class Welcome(msgspec.Struct):
