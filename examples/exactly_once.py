@@ -20,7 +20,7 @@ def main() -> None:
             # If the process dies before this line, all three happened, or none.
 
         print(sorted(int(message.value) for message in lengths.pop_many(10)))
-        print([key.decode() for key in counts.keys()])
+        print([key.decode() for key in counts])
 
 
 if __name__ == "__main__":

@@ -166,6 +166,21 @@ def test_a_refused_push_does_not_take_others_along(run):
     run(test)
 
 
+def test_a_refused_table_write_does_not_take_others_along(run):
+    """Many at once, to one entry: the node recognises each of them, and one conflict is one."""
+
+    async def test(fabric: aio.AsyncFabric) -> None:
+        table = await fabric.table("t")
+        creating = [table.put("k", b"%d" % each, if_version=0) for each in range(60)]
+        outcomes = await asyncio.gather(*creating, return_exceptions=True)
+        assert sum(type(outcome) is ConflictError for outcome in outcomes) == 59
+        versions = await asyncio.gather(*(table.append("l", b"x") for _ in range(60)))
+        assert len(set(versions)) == 60
+        assert await table.get("l") == b"x" * 60
+
+    run(test)
+
+
 def test_topics(run):
     async def test(fabric: aio.AsyncFabric) -> None:
         topic = await fabric.topic("t", partitions=3)

@@ -567,3 +567,23 @@ def test_a_namespace_has_names_of_its_own(line):
         one.queue("q").push(b"x")
         assert two.queue("q").pop() is None
         assert values(one.queue("q").pop_many()) == [b"x"]
+
+
+class TestRows:
+    def test_some_rows_of_a_delivery_are_acked_and_others_given_back(self, fabric):
+        queue = fabric.queue("q")
+        queue.push_many([b"%d" % each for each in range(100)], batch=40)
+        delivery = queue.pop_batch(100)
+        values = delivery.values
+        even = list(range(0, len(delivery), 2))
+        delivery.ack(wait=True, rows=even)
+        delivery.nack(rows=[row for row in range(len(delivery)) if row % 2])
+        left = sorted(message.value for message in queue.pop_many(200))
+        assert left == sorted({b"%d" % each for each in range(100)} - {values[r] for r in even})
+
+    def test_rows_that_are_not_there_are_refused(self, fabric):
+        queue = fabric.queue("q")
+        queue.push(b"one")
+        delivery = queue.pop_batch()
+        with pytest.raises(InvalidError, match="rows"):
+            delivery.ack(rows=[1])

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.client.conftest import FaultyTransport, Line
 
 import penstock
-from penstock.client.blocking import fabric_over
+from penstock.client.blocking import Fabric, fabric_over
 from penstock.client.connection import Connection
 from penstock.client.messages import Receipt
 from penstock.client.ops_push import push
@@ -103,6 +104,96 @@ def test_transactions_happen_once_whatever_is_lost(make_line, faults):
         assert source.stats()["messages"] == 0
 
 
+def meddled(line: Line, meddle: Callable[[], object]) -> Fabric:
+    """A fabric; whenever its connection is lost, `meddle` is called before it comes back."""
+
+    def dial(seconds: float) -> FaultyTransport:
+        faults, line.faults = line.faults, []
+        meddle()
+        line.faults = faults
+        return line.dial(seconds)
+
+    return fabric_over(dial, 5.0, "default", "meddled")
+
+
+@QUICK
+@given(FAULTS, st.lists(st.sampled_from(["append", "put", "swap", "delete"]), max_size=12))
+def test_table_writes_happen_once_whatever_is_lost(make_line, faults, kinds):
+    """Another client appends whenever the connection is lost: no write is done again over that."""
+    line = make_line()
+    with line.fabric() as other:
+        theirs = other.table("t")
+        marks: list[bytes] = []
+
+        def meddle() -> None:
+            marks.append(b"<%d>" % len(marks))
+            theirs.append("k", marks[-1])
+
+        with meddled(line, meddle) as fabric:
+            table, history = fabric.table("t"), []
+            mine = table.put("mine", b"start", if_version=0)
+            line.faults[:] = faults
+            for number, kind in enumerate(kinds):
+                value = b"[%d]" % number
+                if kind == "append":
+                    table.append("k", value)
+                elif kind == "put":
+                    table.put("k", value)
+                elif kind == "swap":  # nobody else writes it: a conflict would be with itself
+                    mine = table.put("mine", value, if_version=mine)
+                else:
+                    table.delete("k")
+                history.append((kind, value, len(marks)))
+            line.faults.clear()
+            entry = table.entry("mine")
+            assert entry is not None
+            assert entry.version == mine
+            assert (table.get("k") or b"") in explanations(history, marks)
+
+
+def explanations(history: list[tuple[str, bytes, int]], marks: list[bytes]) -> set[bytes]:
+    """All values that the entry may have: each write once, anywhere among the marks made while it
+    was under way."""
+    found = {(b"".join(marks[:1]), 1)}
+    for kind, value, until in history:
+        after: set[tuple[bytes, int]] = set()
+        for whole, at in found:
+            for split in range(at, until + 1):
+                base = whole + b"".join(marks[at:split])
+                if kind == "append":
+                    base += value
+                elif kind in ("put", "delete"):
+                    base = value if kind == "put" else b""
+                after.add((base, split))
+        found = after
+    return {whole + b"".join(marks[at:]) for whole, at in found}
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_delete_is_not_done_again_over_what_was_written_since(line, fault):
+    with line.fabric() as other:
+        theirs = other.table("t")
+        with meddled(line, lambda: theirs.put("k", b"theirs")) as fabric:
+            table = fabric.table("t")
+            line.faults[:] = [fault]
+            assert table.delete("k")
+            assert table.get("k") == (b"theirs" if fault == "after" else None)
+            line.faults[:] = [fault]
+            assert not table.delete("absent")
+
+
+def test_table_writes_go_on_after_a_node_lost_what_was_in_its_memory(line):
+    with line.fabric() as fabric:
+        table = fabric.table("t")
+        before = copy.deepcopy(line.disk)
+        for _ in range(5):
+            table.append("k", b"x")
+        line.rewind(before)
+        fabric.stats()
+        table.append("k", b"y")
+        assert table.get("k") == b"y"
+
+
 def test_a_resend_is_marked_and_everything_else_is_not(line):
     with line.fabric() as fabric:
         queue = fabric.queue("q")
@@ -113,15 +204,6 @@ def test_a_resend_is_marked_and_everything_else_is_not(line):
         assert [flags for flags, _ in pushes] == [0, Flag.RESEND]
         assert len({request for _, request in pushes}) == 1
         assert line.dials == 3
-
-
-def test_what_must_not_be_repeated_is_reported(line):
-    with line.fabric() as fabric:
-        table = fabric.table("t")
-        line.faults[:] = ["after"]
-        with pytest.raises(UnavailableError, match="may or may not"):
-            table.append("k", b"x")
-        assert table.get("k") == b"x"
 
 
 def test_a_full_queue_refuses_and_takes_again(line):

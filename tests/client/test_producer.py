@@ -151,3 +151,35 @@ def test_pushes_with_an_id_have_no_sequence():
     lane = unsequenced(3)
     assert (lane.producer, lane.next) == (0, 0)
     assert unsequenced(3) is not lane
+
+
+def test_a_free_lane_is_for_one_request_at_a_time():
+    producer = Producer(1, 4, seed=3)
+    first, second = producer.free_lane(2), producer.free_lane(2)
+    assert len({1, first.producer, second.producer}) == 3
+    producer.give_back(2, first)
+    assert producer.free_lane(2) is first
+    assert producer.free_lane(3) is not second
+
+
+def test_a_free_lane_takes_a_refused_number_back_and_ends_after_an_unknown_outcome():
+    producer = Producer(1, 4, seed=3)
+    lane = producer.free_lane(0)
+    lane.next += 1
+    lane.refused(0, 1, LimitError(""), False)
+    producer.give_back(0, lane)
+    assert producer.free_lane(0) is lane
+    assert lane.next == 0
+    lane.next += 1
+    lane.refused(0, 1, StorageError(""), False)
+    producer.give_back(0, lane)
+    assert producer.free_lane(0).producer != lane.producer
+
+
+def test_a_free_lane_that_was_idle_for_long_is_not_used_again():
+    now = [0.0]
+    producer = Producer(1, 4, seed=3, now_s=lambda: now[0])
+    lane = producer.free_lane(0)
+    producer.give_back(0, lane)
+    now[0] = 301.0
+    assert producer.free_lane(0) is not lane

@@ -135,15 +135,6 @@ def test_after_a_reconnect_everything_is_sent_again_in_order():
     assert all(b"".join(each.parts[1:]) == b"body" for each in again)
 
 
-def test_what_must_not_happen_twice_is_refused_instead():
-    protocol = Protocol()
-    lost = sent(protocol, Recorder(resend=Resend.NEVER))
-    unsent = protocol.start(Recorder(resend=Resend.NEVER))
-    assert protocol.resend() == [unsent]
-    with pytest.raises(UnavailableError, match="may or may not"):
-        lost.result()
-
-
 def test_a_node_that_is_going_leaves_the_request_in_flight():
     protocol = Protocol()
     going, other = sent(protocol, Recorder()), sent(protocol, Recorder())

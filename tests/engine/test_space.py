@@ -1,4 +1,4 @@
-"""The data directory stays small while messages come and go, and one forgotten message pins nothing."""
+"""The data directory stays small while messages come and go; a forgotten one pins nothing."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def test_an_idle_queue_costs_no_memory_and_its_old_tokens_stay_worthless() -> No
         assert sum(len(shard.queues) for shard in inline.engine.fabric.kernel.shards) == 0
         queue.push(b"second")
         second = queue.pop()
-        assert second is not None and second.position > old.position
+        assert second is not None
+        assert second.position > old.position
         with pytest.raises(LeaseLostError):
             old.ack(wait=True)
         second.ack(wait=True)

@@ -35,7 +35,8 @@ class NodeProcess:
         return self.url
 
     def end(self, number: int = signal.SIGKILL) -> int:
-        assert self.process is not None and self.process.stdout is not None
+        assert self.process is not None
+        assert self.process.stdout is not None
         os.kill(self.process.pid, number)
         code = self.process.wait(30)
         self.process.stdout.close()

@@ -10,12 +10,12 @@ import threading
 from contextlib import closing
 
 import pytest
+from tests.node.conftest import NodeProcess
 
 from penstock.errors import DeadlineError, InUseError, ProtocolError
 from penstock.node.files import FileDisk
 from penstock.wire.frames import FRAME, POP, PUSH, Flag, Verb, frame, read_error
 from penstock.wire.messages import Hello, pack
-from tests.node.conftest import NodeProcess
 
 HELLO = frame(Verb.HELLO, 1, 0, pack(Hello(1)))
 
@@ -40,7 +40,8 @@ def still_works(node: NodeProcess) -> None:
         queue = fabric.queue("health")
         queue.push(b"fine")
         message = queue.pop(timeout=5)
-        assert message is not None and message.value == b"fine"
+        assert message is not None
+        assert message.value == b"fine"
         message.ack(wait=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Iterator
+from collections.abc import Awaitable, Generator, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -10,6 +10,7 @@ from penstock.client.delivery import LeasedBatch
 from penstock.client.inputs import lease_ms, milliseconds
 from penstock.client.messages import LeasedMessage
 from penstock.client.settle import FLUSH_AT, settle
+from penstock.wire.columns import Rows
 from penstock.wire.frames import Settle
 
 
@@ -78,16 +79,16 @@ class AsyncDelivery(LeasedBatch):
         for each in self._granted:
             yield from map(AsyncMessage, each.values, each.positions, repeat(each))
 
-    def ack(self, wait: bool = False) -> Awaitable[None]:
-        """Done with all of them; as `AsyncMessage.ack`."""
+    def ack(self, wait: bool = False, rows: Sequence[int] | Rows | None = None) -> Awaitable[None]:
+        """Done with all of them, or with those in some rows; as `AsyncMessage.ack`."""
         if wait:
-            return self._settle(Settle.ACK)
-        self._settler.add(self._items(Settle.ACK))
+            return self._settle(Settle.ACK, rows=rows)
+        self._settler.add(self._items(Settle.ACK, rows=rows))
         return _DONE
 
-    def nack(self, delay: float = 0.0) -> Awaitable[None]:
-        """Gives all back, to be delivered again after `delay` seconds. Need not be awaited."""
-        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay)))
+    def nack(self, delay: float = 0.0, rows: Sequence[int] | Rows | None = None) -> Awaitable[None]:
+        """Gives all, or some rows, back, for `delay` seconds at least. Need not be awaited."""
+        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay), rows))
         self._settler.flush()
         return _DONE
 
@@ -95,7 +96,9 @@ class AsyncDelivery(LeasedBatch):
         """Makes all leases end that long from now; LeaseLostError if one was lost."""
         return self._settle(Settle.EXTEND, lease_ms(seconds))
 
-    def _settle(self, op: Settle, arg: int = 0) -> Awaitable[None]:
-        items = self._items(op, arg)
+    def _settle(
+        self, op: Settle, arg: int = 0, rows: Sequence[int] | Rows | None = None
+    ) -> Awaitable[None]:
+        items = self._items(op, arg, rows)
         outcome: Awaitable[None] = self._settler.run(settle(self._settler, items))
         return outcome

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 from penstock.client.delivery import LeasedBatch
 from penstock.client.inputs import lease_ms, milliseconds
 from penstock.client.messages import LeasedMessage
 from penstock.client.settle import FLUSH_AT, settle
+from penstock.wire.columns import Rows
 from penstock.wire.frames import Settle
 
 
@@ -61,16 +62,17 @@ class Delivery(LeasedBatch):
         for each in self._granted:
             yield from map(Message, each.values, each.positions, repeat(each))
 
-    def ack(self, wait: bool = False) -> None:
-        """Done with all of them; as `Message.ack`."""
+    def ack(self, wait: bool = False, rows: Sequence[int] | Rows | None = None) -> None:
+        """Done with all of them, or with those in some rows; as `Message.ack`."""
+        items = self._items(Settle.ACK, rows=rows)
         if wait:
-            self._settler.run(settle(self._settler, self._items(Settle.ACK)))
+            self._settler.run(settle(self._settler, items))
         else:
-            self._settler.add(self._items(Settle.ACK))
+            self._settler.add(items)
 
-    def nack(self, delay: float = 0.0) -> None:
-        """Gives all back, to be delivered again after `delay` seconds. Sent at once."""
-        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay)))
+    def nack(self, delay: float = 0.0, rows: Sequence[int] | Rows | None = None) -> None:
+        """Gives all, or some rows, back, to be delivered again after `delay` s. Sent at once."""
+        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay), rows))
         self._settler.flush()
 
     def extend(self, seconds: float) -> None:

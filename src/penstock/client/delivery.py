@@ -8,9 +8,9 @@ from typing import TypeVar
 import numpy as np
 
 from penstock.client.settle import Settler
-from penstock.errors import ProtocolError
+from penstock.errors import InvalidError, ProtocolError
 from penstock.wire.batch import Batch, Columns
-from penstock.wire.columns import Longs
+from penstock.wire.columns import Longs, Rows
 from penstock.wire.frames import COUNT, FRAME_BYTES, GRANT, GrantHead, SettleItem
 
 _DELTAS = int(Columns.DELTAS)
@@ -72,6 +72,22 @@ class Granted:
             self.item(op, positions[start], stop - start, arg)
             for start, stop in zip(starts, stops, strict=True)
         ]
+
+
+    def chosen(self, op: int, rows: Rows, arg: int = 0) -> list[SettleItem]:
+        """A settlement of some of the granted rows (ascending): one item with a mask."""
+        if not len(rows):
+            return []
+        if len(rows) == len(self.positions):
+            return self.items(op, arg)
+        first = self.positions[0]
+        offsets = rows
+        if not isinstance(self.positions, range):
+            offsets = np.asarray(self.positions, np.int64)[rows] - first
+        bits = np.zeros(int(offsets[-1]) + 1, np.uint8)
+        bits[offsets] = 1
+        mask = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+        return [SettleItem(op, self.shard, len(bits), self.grant, first, arg, mask)]
 
 
 def _rows_between(batch: Batch, start: int, end: int) -> tuple[int, list[int]]:
@@ -139,8 +155,23 @@ class LeasedBatch:
         """How often each has been delivered, this time included."""
         return _concatenated([each.deliveries] * len(each.positions) for each in self._granted)
 
-    def _items(self, op: int, arg: int = 0) -> list[SettleItem]:
-        return _concatenated(each.items(op, arg) for each in self._granted)
+    def _items(
+        self, op: int, arg: int = 0, rows: Sequence[int] | Rows | None = None
+    ) -> list[SettleItem]:
+        """Settlements of all messages, or of those in some rows of the delivery."""
+        if rows is None:
+            return _concatenated(each.items(op, arg) for each in self._granted)
+        chosen = np.unique(np.asarray(rows, np.intp))
+        if len(chosen) and (chosen[0] < 0 or chosen[-1] >= len(self)):
+            raise InvalidError(f"rows of this delivery are 0 to {len(self) - 1}")
+        items: list[SettleItem] = []
+        start = 0
+        for each in self._granted:
+            end = start + len(each.positions)
+            first, last = np.searchsorted(chosen, [start, end])
+            items += each.chosen(op, chosen[first:last] - start, arg)
+            start = end
+        return items
 
 
 def _concatenated(columns: Iterable[Sequence[T]]) -> list[T]:

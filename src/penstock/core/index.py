@@ -150,7 +150,7 @@ class BatchIndex:
             for column in self._columns():
                 del column[:first]
             self._first = 0
-        elif self._dead >= _TRIM_FROM and self._dead * 2 > end - first:
+        elif self._dead >= _TRIM_FROM and self._dead * 3 > end - first:
             self._drop_dead()
 
     def _drop_dead(self) -> None:

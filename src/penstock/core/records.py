@@ -132,7 +132,7 @@ class Written(_Note):
 
 
 class Removed(_Note):
-    """Entries of a table are gone. Without keys: a removal found nothing, and used up its number."""
+    """Entries of a table are gone. No keys: a removal found nothing, and used up its number."""
 
     stream: int
     keys: list[bytes]

@@ -43,6 +43,8 @@ class Outcome(NamedTuple):
 GOALS = (
     Goal("push, one producer", "push", 0.5, True, "pipe in"),
     Goal("pop + ack, whole deliveries", "pop", 0.5, True, "pipe out"),
+    Goal("push, against pipe + encoding", "push", 0.5, True, "pipe in, encoding"),
+    Goal("pop + ack, against pipe + decoding", "pop", 0.5, True, "pipe out, decoding"),
     Goal("loop of the README", "loop", 150_000, True),
     Goal("push written, p50", "push written/p50", 2.0, False, "echo written/p50"),
     Goal("push synced, p50", "push synced/p50", 1.5, False, "echo synced/p50"),

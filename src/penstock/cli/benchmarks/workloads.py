@@ -7,15 +7,18 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
-from penstock import Fabric, Message, Queue
+import numpy as np
+
+from penstock import Delivery, Fabric, Queue
 from penstock.cli.benchmarks.figures import NANOSECONDS, RATE, Figure, Figures
 from penstock.cli.benchmarks.processes import NodeProcess, cpu_seconds
 from penstock.cli.benchmarks.settings import Settings
+from penstock.wire.columns import Rows
 
 PREFETCH = 32_000  # of the consumer that takes whole deliveries
-_SINGLED_DELIVERIES = 10  # one delivery of so many is acknowledged message by message
-_LATE_MESSAGES = 10  # and one message of so many in it out of order: together 1 %
+_LATE_ROWS = 100  # one message of so many is acknowledged out of order
 _LOOP_SHARE = 4  # the loop over messages is slower: it gets this part of them
 
 
@@ -52,20 +55,17 @@ class Bulk:
 
     def _consume_batches(self, queue: Queue) -> None:
         count = len(self._values)
-        late: list[Message] = []
+        late: tuple[Delivery, Rows] | None = None
         touched = 0
-        consumer = queue.consume_batches(10.0, PREFETCH, max_messages=count)
-        for number, delivery in enumerate(consumer):
+        for delivery in queue.consume_batches(10.0, PREFETCH, max_messages=count):
             touched += sum(map(len, delivery.values))
-            if number % _SINGLED_DELIVERIES:
-                delivery.ack()
-            else:
-                queue.ack(late)
-                messages = list(delivery)
-                late = messages[::-_LATE_MESSAGES]
-                del messages[::-_LATE_MESSAGES]
-                queue.ack(messages)
-        queue.ack(late)
+            in_time, behind = _acked_rows(len(delivery))
+            delivery.ack(rows=in_time)
+            if late is not None:
+                late[0].ack(rows=late[1])
+            late = delivery, behind
+        if late is not None:
+            late[0].ack(rows=late[1])
         queue.flush()
         _check(touched, count * self._settings.size, queue.refused)
 
@@ -90,6 +90,13 @@ class Bulk:
             used = cpu_seconds(pid) - before[who]
             figures[f"{name}/{who} cpu"] = Figure(used * 1e9 / count, NANOSECONDS)
         return figures
+
+
+@lru_cache
+def _acked_rows(count: int) -> tuple[Rows, Rows]:
+    """Rows that are acknowledged at once, and the one in a hundred after the next delivery."""
+    rows = np.arange(count)
+    return rows[rows % _LATE_ROWS != 0], rows[::_LATE_ROWS]
 
 
 def _consume(queue: Queue, count: int) -> None:
