@@ -20,7 +20,8 @@ def main() -> None:
             # If the process dies before this line, all three happened, or none.
 
         print(sorted(int(message.value) for message in lengths.pop_many(10)))
-        print([key.decode() for key in counts])
+        words_seen = counts.keys()
+        print([word.decode() for word in words_seen])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A queue, a topic and a table in one program, without a server: `python examples/quickstart.py`."""
+"""A queue, a topic and a table in one program, without a server."""
 
 import tempfile
 

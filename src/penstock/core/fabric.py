@@ -38,6 +38,7 @@ from penstock.errors import (
     NotFoundError,
     PenstockError,
     ProtocolError,
+    UnavailableError,
 )
 from penstock.wire import frames
 from penstock.wire import messages as m
@@ -237,8 +238,14 @@ class Fabric:
 
     def _cancel(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         parked = self.connections[connection].pop(request, None)
-        if parked is not None:
-            parked.over = True
+        if parked is None or parked.over:
+            return
+        parked.over = True
+        if isinstance(parked, Waiter | Reader):  # answered too: it counts as in flight until then
+            if parked.timer is not None:
+                self.kernel.timers.cancel(parked.timer)
+            asked = Verb.POP if isinstance(parked, Waiter) else Verb.FETCH
+            self.kernel.fail(connection, asked, request, UnavailableError("cancelled"))
 
     def _call(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         self.calls.run(connection, request, m.read_request(body))

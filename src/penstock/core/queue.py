@@ -22,6 +22,7 @@ from penstock.wire.limits import MAX_PRIORITY
 from penstock.wire.messages import QueueOptions
 
 LANE_SHIFT = 56
+SPARE_TTLS = 1000  # times-to-live of finished batches: so many are not worth a look
 Free = Callable[[int, int], None]
 
 
@@ -214,6 +215,8 @@ class QueueShard:
         due_us = arrived - header.due_us if header.due_us < 0 else header.due_us
         if ttl_ms := header.ttl_ms or self.options.ttl_ms:
             heappush(self.ttl, (arrived + ttl_ms * 1000, base))
+            if len(self.ttl) > SPARE_TTLS + 2 * sum(len(lane.index) for lane in self.lanes.values()):
+                self._forget_ttls()
         if held is not None:
             lane.set_aside(base, count)
             self.held[held] = Run(base, full(count))
@@ -227,6 +230,11 @@ class QueueShard:
             if not lane.fresh:
                 lane.set_aside(base, 0)
             lane.fresh += count
+
+    def _forget_ttls(self) -> None:
+        """Leaves out those of batches that are finished: what is consumed in a moment may have been
+        pushed to live for years."""
+        self.ttl = sorted(item for item in self.ttl if self.find(item[1]) is not None)
 
     def lost(self, base: int, count: int) -> None:
         """A batch is damaged: its positions are used, its messages are given to nobody."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.errors import ConflictError
 
+SPARE_EXPIRIES = 1000  # of entries that are gone: so many are not worth a look
 ENTRY_OVERHEAD = 160  # bytes of memory for an entry beside its key and value, roughly
 
 
@@ -61,6 +62,13 @@ class TableShard:
             self._sessions.setdefault(cell.session, set()).add(key)
         if cell.expires_us:
             heappush(self._expiry, (cell.expires_us, key))
+            if len(self._expiry) > 2 * len(self.cells) + SPARE_EXPIRIES:
+                self._forget_expiries()
+
+    def _forget_expiries(self) -> None:
+        """Leaves out those of entries that were written anew: they might be years ahead."""
+        ends = ((cell.expires_us, key) for key, cell in self.cells.items() if cell.expires_us)
+        self._expiry = sorted(ends)  # sorted is a heap, too
 
     def remove(self, key: bytes) -> bool:
         """Deletes an entry; whether it was there."""

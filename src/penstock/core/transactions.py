@@ -64,6 +64,8 @@ class Transactions:
             entry = self.kernel.barrier(Durability.SYNCED)
         else:
             self._check(txn)
+            if txn.producer not in home.producers.windows:
+                home.producers.has_room(self.kernel.now_us)
             level = self._level(txn)
             record = self.kernel.log(home, Kind.TRANSACTION, m.pack(txn), level)
             home.producers.accept(

@@ -62,6 +62,7 @@ class Maintenance:
         self.cleaner = cleaner
         self.pace = pace
         self.checkpoints = 0
+        self.failures = 0  # pieces of work that the disk refused
         self.cleaned_files = 0
         self.position = 0  # replay starts here, by the last checkpoint
         self._appended = 0  # bytes and records at the last checkpoint
@@ -85,8 +86,9 @@ class Maintenance:
         self._records = -records
 
     def want_checkpoint(self) -> None:
-        """The next step begins a checkpoint, whether it is due or not."""
+        """The next step begins a checkpoint, whether it is due or not, also after a failure."""
         self._wanted = True
+        self._wait_us = 0
 
     def next_step(self, now_us: int) -> Step | None:
         """The next piece of work, if there is any and none is running."""
@@ -103,8 +105,7 @@ class Maintenance:
         try:
             work = next(self._work, _OVER)
         except DiskError:
-            self._work = None
-            self._wait_us = now_us + RETRY_US
+            self._give_up(now_us)
             return None
         if work is _OVER:
             self._work, self.changed, self._look_us = None, True, 0
@@ -118,11 +119,15 @@ class Maintenance:
         """A step was run. After an error the whole thing is given up, and tried again later."""
         self._running = False
         if error is not None:
-            self._wait_us = now_us + RETRY_US
             if self._work is not None:
                 with suppress(StopIteration, DiskError):
                     self._work.throw(error)
-            self._work = None
+            self._give_up(now_us)
+
+    def _give_up(self, now_us: int) -> None:
+        self._work = None
+        self._wait_us = now_us + RETRY_US
+        self.failures += 1
 
     def next_due(self) -> int | None:
         """When to look again after a failure."""
