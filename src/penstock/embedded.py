@@ -7,9 +7,11 @@ wake-up of another thread. A thread in the background only keeps time (leases, d
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from penstock.client.aio import Connecting, Reached
 from penstock.client.aio_wire import Wire
@@ -26,7 +28,12 @@ KEEPER_SECONDS = 0.05  # how often the background looks for work at least
 
 
 class Inline:
-    """Runs an engine in whatever thread calls, one at a time."""
+    """Runs an engine in whatever thread calls, one at a time.
+
+    An exception in the middle of it (Ctrl-C in the caller's thread, or a defect) leaves the engine
+    half-way: it is not used any more, and every call ends with ClosedError. What was acknowledged
+    is on the disk. The same for a process that was forked: two would write to one journal.
+    """
 
     def __init__(self, engine: Engine, disk: Disk, clock: Clock) -> None:
         self.engine = engine
@@ -36,20 +43,59 @@ class Inline:
         self.inboxes: dict[int, deque[bytearray]] = {}
         self._last = 0
         self._closed = False
+        self._broken: BaseException | None = None
+        self._process = os.getpid()
         self._keeper = threading.Thread(target=self._keep, name="penstock-keeper", daemon=True)
         self._keeper.start()
 
+    @property
+    def closed(self) -> bool:
+        """Whether the engine may not be used any more."""
+        return self._closed or self._broken is not None
+
+    def check(self) -> None:
+        """ClosedError if the engine may not be used (any more), here or at all."""
+        if self._broken is not None:
+            raise ClosedError(
+                f"this fabric was interrupted in the middle of its work ({self._broken!r})",
+                advice="Close it and open the directory again; what was acknowledged is there.",
+            )
+        if self._closed:
+            raise ClosedError("this fabric is closed")
+
+    def check_process(self) -> None:
+        """ClosedError in a process that was forked. Call it before the lock is taken: it may have
+        been held when the process was forked, and then it is for ever."""
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "this fabric was opened before the process was forked",
+                advice="Open it after the fork, or start a node and connect to it.",
+            )
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What is done in it is done to the end, or the engine is never used again."""
+        try:
+            yield
+        except BaseException as error:
+            self._broken = error
+            self.inboxes.clear()
+            self.changed.notify_all()
+            raise
+
     def connect(self) -> int:
         """A number for a new connection."""
+        self.check_process()
         with self.changed:
-            if self._closed:
-                raise ClosedError("this fabric is closed")
+            self.check()
             self._last += 1
             self.inboxes[self._last] = deque()
             return self._last
 
     def disconnect(self, connection: int) -> None:
         """A connection is over."""
+        if os.getpid() != self._process:
+            return
         with self.changed:
             if self.inboxes.pop(connection, None) is not None:
                 self.engine.disconnect(connection)
@@ -57,10 +103,13 @@ class Inline:
 
     def receive(self, connection: int, frames: list[bytearray]) -> None:
         """Frames of a connection; their answers are in its inbox when they can be."""
+        self.check_process()
         with self.changed:
-            for frame in frames:
-                self.engine.receive(connection, frame, self.clock.now_us())
-            self.run()
+            self.check()
+            with self._whole():
+                for frame in frames:
+                    self.engine.receive(connection, frame, self.clock.now_us())
+                self.run()
 
     def run(self) -> None:
         """Does what there is to do; the caller holds the lock."""
@@ -94,17 +143,18 @@ class Inline:
     def _keep(self) -> None:
         while True:
             with self.changed:
-                if self._closed:
+                if self.closed:
                     return
                 due_us = self.engine.next_due()
                 wait = KEEPER_SECONDS
                 if due_us is not None:
                     wait = min(max((due_us - self.clock.now_us()) / 1e6, 0.001), wait)
                 self.changed.wait(wait)
-                if self._closed:
+                if self.closed:
                     return
-                self.run()
-                self.maintain()
+                with self._whole():
+                    self.run()
+                    self.maintain()
 
     def maintain(self) -> None:
         """Does a piece of maintenance, if there is any; the caller holds the lock."""
@@ -120,21 +170,29 @@ class Inline:
 
     def close(self) -> None:
         """Writes everything, takes a checkpoint, and lets the data directory go."""
+        if os.getpid() != self._process:
+            return
         with self.changed:
             if self._closed:
                 return
-            self._checkpoint()
-            self._closed = True
-            self.changed.notify_all()
+            try:
+                if self._broken is None:
+                    self._checkpoint()
+            finally:
+                self._closed = True
+                self.inboxes.clear()
+                self.changed.notify_all()
         self._keeper.join()
         if isinstance(self.disk, FileDisk):
             self.disk.close()
 
     def _checkpoint(self) -> None:
         maintenance = self.engine.maintenance
-        before = maintenance.checkpoints
+        before = maintenance.checkpoints, maintenance.failures
         maintenance.want_checkpoint()
-        while maintenance.checkpoints == before and self.engine.journal.stopped is None:
+        while (maintenance.checkpoints, maintenance.failures) == before:
+            if self.engine.journal.stopped is not None:
+                break
             self.run()
             self.maintain()
         self.run()
@@ -160,10 +218,12 @@ class InlineTransport:
     def receive(self, timeout: float | None) -> list[bytearray]:
         """Answers that are there, or the first that comes in time."""
         inline = self._inline
+        inline.check_process()
         with inline.changed:
             inbox = inline.inboxes.get(self._number)
             if inbox is None:
-                raise UnavailableError("this fabric is closed")
+                inline.check()
+                raise UnavailableError("this connection is closed")
             if not inbox and (timeout is None or timeout > 0):
                 inline.changed.wait(timeout)
             frames = list(inbox)

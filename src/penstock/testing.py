@@ -39,6 +39,8 @@ class FakeClock(Clock):
     def advance(self, seconds: float) -> None:
         """Moves time on; what is due by then has happened when this returns."""
         target_us = self._now_us + round(seconds * 1e6)
+        # One that was closed must not write any more: its disk may be another's by now.
+        self._fabrics = [inline for inline in self._fabrics if not inline.closed]
         for inline in self._fabrics:
             with inline.changed:
                 while (due_us := inline.engine.next_due()) is not None and due_us <= target_us:

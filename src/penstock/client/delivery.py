@@ -161,7 +161,9 @@ class LeasedBatch:
         """Settlements of all messages, or of those in some rows of the delivery."""
         if rows is None:
             return _concatenated(each.items(op, arg) for each in self._granted)
-        chosen = np.unique(np.asarray(rows, np.intp))
+        chosen = np.asarray(rows, np.intp)
+        if len(chosen) > 1 and not bool((chosen[1:] > chosen[:-1]).all()):
+            chosen = np.unique(chosen)
         if len(chosen) and (chosen[0] < 0 or chosen[-1] >= len(self)):
             raise InvalidError(f"rows of this delivery are 0 to {len(self) - 1}")
         items: list[SettleItem] = []

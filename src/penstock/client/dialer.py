@@ -40,6 +40,8 @@ class Dialer:
             self.strikes += 1
             try:
                 return self._attempt(deadline)
+            except ClosedError:  # there is nothing to wait for
+                raise
             except UnavailableError as error:
                 lost = error
 

@@ -215,7 +215,8 @@ class QueueShard:
         due_us = arrived - header.due_us if header.due_us < 0 else header.due_us
         if ttl_ms := header.ttl_ms or self.options.ttl_ms:
             heappush(self.ttl, (arrived + ttl_ms * 1000, base))
-            if len(self.ttl) > SPARE_TTLS + 2 * sum(len(lane.index) for lane in self.lanes.values()):
+            batches = sum(len(each.index) for each in self.lanes.values())
+            if len(self.ttl) > 2 * batches + SPARE_TTLS:
                 self._forget_ttls()
         if held is not None:
             lane.set_aside(base, count)

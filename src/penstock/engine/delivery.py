@@ -123,6 +123,11 @@ def files_of(effect: Deliver | Serve) -> set[int]:
     return {split(location)[0] for location, _, _ in places(effect)}
 
 
+def bytes_of(effect: Deliver | Serve) -> int:
+    """What has to be read for an effect."""
+    return sum(length for _, length, _ in places(effect))
+
+
 def build(effect: Deliver | Serve, found: list[Found]) -> Answer:
     """The answer that an effect asks for."""
     if isinstance(effect, Deliver):

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
 from penstock.core.fabric import Fabric
-from penstock.engine.delivery import Found, ReadJob, build, files_of, places
+from penstock.engine.delivery import Found, ReadJob, build, bytes_of, files_of, places
 from penstock.engine.maintenance import Maintenance, Pace
 from penstock.engine.reader import BatchReader
 from penstock.errors import StorageError
@@ -51,6 +51,8 @@ class Engine:
         self.fabric = fabric
         self.reader = BatchReader(disk, files, journal)
         self.outputs: list[Output] = []
+        self.answer_bytes = 0  # of messages in `outputs`
+        self.owed_bytes: Counter[int] = Counter()  # by connection: messages that jobs read
         self.jobs: deque[ReadJob] = deque()
         self.reading: Counter[int] = Counter()  # files that jobs read: they must not be dropped
         self.maintenance = Maintenance(self, cleaner, pace)
@@ -162,6 +164,7 @@ class Engine:
             if batch is None:
                 self.jobs.append(ReadJob(effect, self.reader.wait))
                 self.reading.update(files_of(effect))
+                self.owed_bytes[effect.connection] += bytes_of(effect)
                 return
             found.append(batch)
         self._send(effect, found)
@@ -169,16 +172,21 @@ class Engine:
     def _send(self, effect: Deliver | Serve, found: list[Found]) -> None:
         answer = build(effect, found)
         self.outputs.append(Output(answer.connection, answer.parts))
+        self.answer_bytes += sum(map(len, answer.parts))
         self.read_damage.extend(answer.damaged)
 
     def end_job(self, job: ReadJob) -> None:
         """A read was run: its answer can go."""
         self.reading -= Counter(files_of(job.effect))  # those at zero leave
+        connection = job.effect.connection
+        self.owed_bytes[connection] -= bytes_of(job.effect)
+        if not self.owed_bytes[connection]:
+            del self.owed_bytes[connection]
         self._send(job.effect, job.found)
 
     def take_outputs(self) -> list[Output]:
         """What is to be sent, in order."""
-        outputs, self.outputs = self.outputs, []
+        outputs, self.outputs, self.answer_bytes = self.outputs, [], 0
         return outputs
 
     def _figures(self) -> dict[str, Any]:

@@ -178,9 +178,17 @@ class Maintenance:
     # --- checkpoint ------------------------------------------------------------------------
 
     def _checkpoint(self) -> Generator[Work | None, None, None]:
+        """One that fails is wanted again: a full disk waits for what it lets go."""
+        self._wanted = False
+        try:
+            yield from self._snapshot_all()
+        except DiskError:
+            self._wanted = True
+            raise
+
+    def _snapshot_all(self) -> Generator[Work | None, None, None]:
         """Snapshots all shards, a few at a time, while the node goes on."""
         engine, fabric = self.engine, self.engine.fabric
-        self._wanted = False
         position, moves = engine.journal.written, self._moves
         self._appended = engine.journal.appended_bytes
         self._records = engine.journal.appended_records

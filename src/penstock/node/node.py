@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.engine.engine import Engine
 from penstock.engine.recovery import SHARDS, open_engine
-from penstock.errors import InvalidError
+from penstock.errors import InvalidError, PenstockError
 from penstock.node.clock import Clock
 from penstock.node.files import FileDisk
 from penstock.node.runtime import Runtime
@@ -115,6 +115,15 @@ class Node:
         self._disk.close()
 
     @property
+    def failed(self) -> BaseException | None:
+        """The defect that ended the node, if there was one."""
+        return self._runtime.failed
+
+    def when_failed(self, tell: Callable[[], None]) -> None:
+        """Calls this once if a defect ends the node."""
+        self._runtime.on_failure.append(tell)
+
+    @property
     def url(self) -> str:
         """What clients connect to."""
         host, port = self.address
@@ -122,15 +131,18 @@ class Node:
 
 
 async def serve(config: Config, started: Callable[[Node], None]) -> None:
-    """Serves until SIGTERM or SIGINT, then stops cleanly."""
+    """Serves until SIGTERM or SIGINT, then stops cleanly. PenstockError if the node failed."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Node(config) as node:
         tune_process()
+        node.when_failed(stop.set)
         started(node)
         await stop.wait()
+    if node.failed is not None:
+        raise PenstockError(f"the node failed: {node.failed!r}") from node.failed
 
 
 def tune_process() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from penstock.engine.engine import Engine, Output
 from penstock.node.clock import Clock
-from penstock.node.worker import Worker, as_disk_error
+from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
 from penstock.store.flush import Flush
 
@@ -15,6 +16,8 @@ INLINE_BYTES = 64 << 10  # a flush that small, without a sync, is written at onc
 INLINE_TURNS = 8  # before other events get their turn
 
 Deliver = Callable[[list[Output]], None]
+
+log = logging.getLogger("penstock.node")
 
 
 class Runtime:
@@ -29,6 +32,7 @@ class Runtime:
         self.clock = clock
         self.deliver: Deliver = list.clear  # the server's
         self.relieve: Callable[[], None] = _nothing  # called when there may be room again
+        self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
         self._journal = Worker(self._loop, "penstock-journal")
         self._keeper = Worker(self._loop, "penstock-keeper")
@@ -38,13 +42,16 @@ class Runtime:
         self._timer_us = 0
         self._idle = asyncio.Event()
         self._stopping = False
-        self.failed: BaseException | None = None
+        self._stopped = False
+        self.failed: BaseException | None = None  # a defect: nothing is done any more
 
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.
 
         Answers go out first: whoever waits for one should not wait for the housekeeping too.
         """
+        if self._stopped or self.failed is not None:
+            return
         engine = self.engine
         self._flush()
         while engine.jobs:
@@ -58,6 +65,8 @@ class Runtime:
     def _flush(self) -> None:
         engine = self.engine
         for _ in range(INLINE_TURNS):
+            if self.failed is not None:
+                return
             if engine.outputs:
                 self.deliver(engine.take_outputs())
             now_us = self.clock.now_us()
@@ -67,23 +76,44 @@ class Runtime:
             if flush.sync or flush.bytes > INLINE_BYTES:
                 self._write(flush)
                 return
-            engine.end_flush(flush, _run(flush), now_us)
+            self._end_flush(flush, _run(flush))
         self._loop.call_soon(self.pump)
 
     def _write(self, flush: Flush) -> None:
         self._journal.submit(flush.run, lambda error: self._flushed(flush, error))
 
     def _flushed(self, flush: Flush, error: BaseException | None) -> None:
-        self.engine.end_flush(flush, as_disk_error(error), self.clock.now_us())
-        self._idle.set()
-        self.pump()
+        if error is None or isinstance(error, DiskError):
+            self._end_flush(flush, error)
+            self._idle.set()
+            self.pump()
+        else:
+            self._fail(error)
+
+    def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
+        try:
+            self.engine.end_flush(flush, error, self.clock.now_us())
+        except Exception as defect:  # others in this flush would never get their answers
+            self._fail(defect)
+
+    def _fail(self, error: BaseException) -> None:
+        """Only the disk's errors can be handled. Whatever waits for this work would wait for ever:
+        the node ends; what it acknowledged is safe."""
+        if self.failed is None:
+            log.critical("the node failed and stops; nothing acknowledged is lost", exc_info=error)
+            self.failed = error
+            self._idle.set()
+            for tell in self.on_failure:
+                tell()
 
     def _read(self) -> None:
         job = self.engine.jobs.popleft()
         self._next_reader = (self._next_reader + 1) % len(self._readers)
 
         def done(error: BaseException | None) -> None:
-            as_disk_error(error)
+            if error is not None:  # it reports damage as its result, and raises nothing
+                self._fail(error)
+                return
             self.engine.end_job(job)
             self.pump()
 
@@ -95,9 +125,12 @@ class Runtime:
             self._keeper.submit(step.run, self._maintained)
 
     def _maintained(self, error: BaseException | None) -> None:
-        self.engine.maintenance.end_step(as_disk_error(error), self.clock.now_us())
-        self._idle.set()
-        self.pump()
+        if error is None or isinstance(error, DiskError):
+            self.engine.maintenance.end_step(error, self.clock.now_us())
+            self._idle.set()
+            self.pump()
+        else:
+            self._fail(error)
 
     # --- time ------------------------------------------------------------------------------
 
@@ -119,23 +152,34 @@ class Runtime:
     # --- end -------------------------------------------------------------------------------
 
     async def stop(self, checkpoint: bool = True) -> None:
-        """Writes and syncs everything, takes a checkpoint, and ends the threads."""
+        """Writes and syncs everything, takes a checkpoint, and ends the threads.
+
+        What the disk refuses is left out: it was not acknowledged, and a checkpoint only shortens
+        the next start.
+        """
         engine = self.engine
-        if checkpoint and engine.journal.stopped is None:
-            before = engine.maintenance.checkpoints
-            engine.maintenance.want_checkpoint()
-            self.pump()
-            while engine.maintenance.checkpoints == before and engine.journal.stopped is None:
-                await self._wait()
+        if checkpoint:
+            await self._last_checkpoint()
         self._stopping = True
         while not engine.maintenance.waiting or engine.journal.pending_bytes:
-            if engine.journal.stopped is not None:
+            if self._is_stuck():
                 break
             await self._wait()
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         for worker in (self._journal, self._keeper, *self._readers):
             worker.stop()
+
+    async def _last_checkpoint(self) -> None:
+        maintenance = self.engine.maintenance
+        before = maintenance.checkpoints, maintenance.failures
+        maintenance.want_checkpoint()
+        while (maintenance.checkpoints, maintenance.failures) == before and not self._is_stuck():
+            await self._wait()
+
+    def _is_stuck(self) -> bool:
+        return self.engine.journal.stopped is not None or self.failed is not None
 
     async def _wait(self) -> None:
         self._idle.clear()

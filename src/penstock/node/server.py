@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from typing import cast
 
 from penstock.engine.engine import Output
@@ -18,6 +19,9 @@ SCRATCH_BYTES = 256 << 10
 HELLO_SECONDS = 10.0
 HIGH_WATER_BYTES = 4 << 20
 JOIN_BYTES = 16 << 10  # so much is sent as one piece: copying is cheaper than many pieces
+ANSWER_BYTES = 1 << 20  # so much is sent before the next frame is looked at
+OWED_BYTES = 16 << 20  # of one connection: so much is read from the disk for it at a time
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _UNANSWERED = {Verb.CREDIT, Verb.CANCEL}
 
 log = logging.getLogger("penstock.node")
@@ -35,6 +39,7 @@ class Server:
         self._last = 0
         runtime.deliver = self.deliver
         runtime.relieve = self.relieve
+        runtime.on_failure.append(self.give_up)
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -58,9 +63,16 @@ class Server:
         for connection in list(self.connections.values()):
             connection.close()
 
+    def give_up(self) -> None:
+        """The node failed: clients should notice, not wait."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections.values()):
+            connection.abort()
+
     def admit(self, connection: Connection) -> int | None:
-        """A number for a new connection, or None if there are too many."""
-        if len(self.connections) >= self.max_connections:
+        """A number for a new connection, or None if there are too many, or the node failed."""
+        if len(self.connections) >= self.max_connections or self.runtime.failed is not None:
             return None
         self._last += 1
         self.connections[self._last] = connection
@@ -96,6 +108,9 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._runtime = server.runtime
         self._splitter = Splitter()
+        self._backlog: deque[bytearray] = deque()  # received, and not looked at yet
+        self._going_on = False  # with the backlog, soon
+        self._lost = False
         self._transport: asyncio.Transport
         self._number = 0
         self._unanswered = 0
@@ -109,9 +124,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        _keep_alive(self._transport.get_extra_info("socket"))
         number = self._server.admit(self)
         if number is None:
-            refusal = UnavailableError("this node has as many connections as it takes")
+            refusal = UnavailableError("this node takes no more connections")
             self._transport.write(error_frame(Verb.HELLO, 0, refusal))
             self._transport.close()
             return
@@ -140,6 +156,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._hello is not None:
             self._hello.cancel()
+        self._lost = True
+        self._backlog.clear()
         self._server.paused.discard(self)
         if self._number:
             del self._server.connections[self._number]
@@ -159,19 +177,32 @@ class Connection(asyncio.BufferedProtocol):
     # --- frames ----------------------------------------------------------------------------
 
     def _take(self, frames: list[bytearray]) -> None:
-        engine, now_us = self._runtime.engine, self._runtime.clock.now_us()
-        for frame in frames:
+        self._backlog.extend(frames)
+        if self._hello is not None:
+            self._hello.cancel()
+            self._hello = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Works off what was received. What arrived together may be more than there is room for:
+        the limits hold for every frame of it."""
+        if self._lost:
+            return
+        self._going_on = False
+        runtime, backlog = self._runtime, self._backlog
+        engine, now_us = runtime.engine, runtime.clock.now_us()
+        while backlog and not self._is_crowded():
+            frame = backlog.popleft()
             if frame[4] not in _UNANSWERED:
                 self._unanswered += 1
             try:
                 engine.receive(self._number, frame, now_us)
             except Exception:  # a defect must cost one request, not the node
                 self._fail(frame)
-        if self._hello is not None:
-            self._hello.cancel()
-            self._hello = None
+            if engine.answer_bytes > ANSWER_BYTES:
+                runtime.deliver(engine.take_outputs())
         self.update_reading()
-        self._runtime.pump()
+        runtime.pump()
 
     def _fail(self, frame: bytearray) -> None:
         _, verb, _, _, request = FRAME.unpack_from(frame)
@@ -197,16 +228,29 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(parts)
         if close:
+            self._backlog.clear()
             self._transport.close()
+
+    def _is_crowded(self) -> bool:
+        engine = self._runtime.engine
+        return (
+            self._unanswered > MAX_IN_FLIGHT
+            or self._slow
+            or engine.busy
+            or engine.owed_bytes[self._number] > OWED_BYTES
+        )
 
     def update_reading(self) -> None:
         """A client that does not read, or has too much in flight, is not read from either."""
-        crowded = self._unanswered > MAX_IN_FLIGHT or self._slow or self._runtime.engine.busy
-        if crowded and not self._paused_reading:
+        crowded = self._is_crowded()
+        if (crowded or self._backlog) and not self._paused_reading:
             self._paused_reading = True
             self._server.paused.add(self)
             self._transport.pause_reading()
-        elif not crowded and self._paused_reading:
+        elif not crowded and self._backlog and not self._going_on:
+            self._going_on = True  # not at once: this may be in the middle of a delivery
+            asyncio.get_running_loop().call_soon(self._go_on)
+        elif not crowded and not self._backlog and self._paused_reading:
             self._paused_reading = False
             self._server.paused.discard(self)
             self._transport.resume_reading()
@@ -215,9 +259,24 @@ class Connection(asyncio.BufferedProtocol):
         """Closes after what was sent."""
         self._transport.close()
 
+    def abort(self) -> None:
+        """Closes at once."""
+        self._transport.abort()
+
     def _no_hello(self) -> None:
         self._transport.write(error_frame(0, 0, ProtocolError("no HELLO came in time")))
         self._transport.close()
+
+
+def _keep_alive(connected: socket.socket | None) -> None:
+    """A client whose machine is gone says nothing: without this its subscriptions would take
+    messages for ever."""
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE:
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 assert MAX_FRAME_BYTES > SCRATCH_BYTES, "a frame may be larger than what is received at once"

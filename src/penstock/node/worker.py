@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from penstock.store.disk import DiskError
-
 Work = Callable[[], object]
 Report = Callable[[BaseException | None], None]
 
@@ -40,10 +38,3 @@ class Worker:
             except Exception as caught:  # reported to the loop, which decides
                 error = caught
             self._loop.call_soon_threadsafe(report, error)
-
-
-def as_disk_error(error: BaseException | None) -> DiskError | None:
-    """Only the disk's errors may be handled; others are defects and end the node."""
-    if error is None or isinstance(error, DiskError):
-        return error
-    raise error
