@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,15 @@ from typing import Any
 import pytest
 
 from penstock import aio
+from penstock.engine import engine as engines
 from penstock.errors import PenstockError
 from penstock.node import node as nodes
 from penstock.node.files import FileDisk
 from penstock.node.node import Config, Node
 from penstock.store.disk import DiskError
+from penstock.wire.encode import encode_batch
+from penstock.wire.frames import FRAME, PUSH, Flag, Verb, frame
+from penstock.wire.messages import Hello, pack
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -71,5 +76,44 @@ def test_a_stopped_node_does_nothing_more(tmp_path: Path) -> None:
             runtime = node._runtime
         runtime.pump()  # a read that ended late
         assert runtime._timer is None or runtime._timer.cancelled()
+
+    run(main())
+
+
+def test_many_connections_cannot_push_more_than_the_journal_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the journal refused after it was numbered would be missing in the log for ever."""
+    sync, go_on = FileDisk.sync, threading.Event()
+    monkeypatch.setattr(engines, "BUSY_BYTES", 100_000)
+    hello = frame(Verb.HELLO, 1, 0, pack(Hello(1)))
+    batch = bytes(encode_batch([b"x" * 40_000], timestamp_us=1))
+
+    def slow(disk: FileDisk, name: str) -> None:
+        go_on.wait(10)
+        sync(disk, name)
+
+    async def push(node: Node, stream: int) -> int:
+        reader, writer = await asyncio.open_connection(*node.address)
+        writer.write(hello + frame(Verb.PUSH, 2, 0, PUSH.pack(stream, 0, 0, 0, 0) + batch))
+        for _ in range(2):
+            length, _, flags, _, _ = FRAME.unpack(await reader.readexactly(FRAME.size))
+            await reader.readexactly(length - FRAME.size)
+        writer.close()
+        return int(flags)
+
+    async def main() -> None:
+        async with Node(Config(str(tmp_path), port=0)) as node:
+            node.engine.journal._max_pending_bytes = 400_000
+            async with aio.connect(node.url) as fabric:
+                stream = (await fabric.queue("q")).info.id
+            monkeypatch.setattr(FileDisk, "sync", slow)
+            pushes = [asyncio.ensure_future(push(node, stream)) for _ in range(30)]
+            while len(node._server.paused) < 20:
+                await asyncio.sleep(0.001)
+            go_on.set()
+            assert await asyncio.gather(*pushes) == [Flag.RESPONSE] * 30
+        async with Node(Config(str(tmp_path), port=0)) as node:  # nothing is missing
+            assert node.engine.fabric.kernel.streams[stream].totals.messages == 30
 
     run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import signal
 import socket
 import struct
@@ -14,8 +15,17 @@ from tests.node.conftest import NodeProcess
 
 from penstock.errors import DeadlineError, InUseError, ProtocolError
 from penstock.node.files import FileDisk
-from penstock.wire.frames import FRAME, POP, PUSH, Flag, Verb, frame, read_error
-from penstock.wire.messages import Hello, pack
+from penstock.wire.frames import (
+    FETCH,
+    FRAME,
+    POP,
+    PUSH,
+    Flag,
+    Verb,
+    frame,
+    read_error,
+)
+from penstock.wire.messages import Hello, Stats, pack
 
 HELLO = frame(Verb.HELLO, 1, 0, pack(Hello(1)))
 
@@ -156,3 +166,42 @@ def test_a_call_has_a_deadline(node: NodeProcess) -> None:
                 queue.push(b"x")
         finally:
             node.process.send_signal(signal.SIGCONT)
+
+
+def test_many_cancelled_pops_do_not_use_up_a_connection(node: NodeProcess) -> None:
+    with node.connect() as fabric:
+        stream = fabric.queue("empty").info.id
+    pop = POP.pack(stream, 1, 0, 60_000, 0, 0)
+    asks = b"".join(
+        frame(Verb.POP, number, 0, pop) + frame(Verb.CANCEL, number) for number in range(2, 3000)
+    )
+    with closing(socket.create_connection(node.address, 10)) as connection:
+        connection.settimeout(10)
+        connection.sendall(HELLO + asks + frame(Verb.CALL, 5000, 0, pack(Stats())))
+        data, request = b"", 0
+        while request != 5000:
+            data += connection.recv(65536)
+            while len(data) >= 16 and len(data) >= FRAME.unpack_from(data)[0]:
+                length, _, _, _, request = FRAME.unpack_from(data)
+                data = data[length:]
+
+
+def test_what_arrives_together_is_bounded_like_what_does_not(node: NodeProcess) -> None:
+    """6,000 fetches fit into one read; answered at once they would be 6,000 times the topic."""
+    with node.connect() as fabric:
+        topic = fabric.topic("t", partitions=1, durability="written")
+        topic.publish_many([b"x" * 100_000] * 40)
+        fetch = FETCH.pack(topic.info.id, 0, 0, 8 << 20, 0)
+        asks = b"".join(frame(Verb.FETCH, number, 0, fetch) for number in range(2, 4000))
+        assert node.process is not None
+        before = resident_bytes(node.process.pid)
+        with closing(socket.create_connection(node.address, 10)) as slow:
+            slow.sendall(HELLO + asks)  # and never reads
+            still_works(node)
+            assert resident_bytes(node.process.pid) - before < 200 << 20
+    still_works(node)
+
+
+def resident_bytes(process: int) -> int:
+    with open(f"/proc/{process}/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()

@@ -1,0 +1,68 @@
+"""What a client may do for ever without the node growing."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.harness import Node
+
+from penstock.core import dedupe
+from penstock.core.queue import SPARE_TTLS
+from penstock.core.table import SPARE_EXPIRIES, Cell, TableShard
+from penstock.errors import LimitError, UnavailableError
+from penstock.wire import messages as m
+from penstock.wire.encode import encode_batch
+from penstock.wire.frames import FETCH, POP, Verb, read_error
+
+
+def test_a_cancelled_pop_or_fetch_is_answered_and_leaves_no_timer() -> None:
+    """Until it is answered it counts as in flight: after 1,024 the node would read nothing more."""
+    node = Node()
+    queue, topic = node.open("queue", "q"), node.open("topic", "t", partitions=1)
+    timers = len(node.fabric.kernel.timers._heap)
+    for verb, body in (
+        (Verb.POP, POP.pack(queue, 1, 0, 60_000, 0, 0)),
+        (Verb.FETCH, FETCH.pack(topic, 0, 0, 1 << 20, 60_000)),
+    ):
+        request = node.send(verb, body)
+        node.inbox.clear()
+        node.send(Verb.CANCEL, request=request)
+        node.send(Verb.CANCEL, request=request)
+        (answer,) = node.inbox
+        assert (answer.verb, answer.request) == (verb, request)
+        assert isinstance(read_error(answer.body), UnavailableError)
+    left = [item for item in node.fabric.kernel.timers._heap if item[2].action is not None]
+    assert len(left) == timers
+
+
+def test_times_to_live_of_consumed_messages_are_forgotten() -> None:
+    node = Node()
+    queue = node.open("queue", "q", ttl_ms=86_400_000)
+    for _ in range(3 * SPARE_TTLS):
+        node.push(queue, [b"x"], 0)
+        node.ack(queue, node.popped(queue)[0])
+    node.push(queue, [b"stays"], 0)
+    assert len(node.fabric.kernel.shards[0].queues[queue].ttl) <= SPARE_TTLS + 3
+    node.tick(86_400_000_000)
+    assert not node.popped(queue)
+
+
+def test_an_entry_that_is_written_again_and_again_expires_once() -> None:
+    table = TableShard(1)
+    for version in range(1, 3 * SPARE_EXPIRIES):
+        table.put(b"beat", Cell(b"", version, 1_000_000 + version))
+    assert len(table._expiry) <= SPARE_EXPIRIES + 3
+    assert table.expired(1_000_000 + 3 * SPARE_EXPIRIES) == [b"beat"]
+
+
+def test_transactions_of_ever_new_producers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dedupe, "MAX_PRODUCERS", 3)
+    node = Node()
+    queue = node.open("queue", "q")
+    for producer in range(1, 5):
+        push = m.TxnPush(queue, 0, 1, bytes(encode_batch([b"x"], timestamp_us=1)))
+        call = m.Transact(producer, 0, 0, pushes=[push])
+        if producer <= 3:
+            node.call(call)
+        else:
+            with pytest.raises(LimitError, match="producers"):
+                node.call(call)
