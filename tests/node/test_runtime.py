@@ -109,7 +109,7 @@ def test_many_connections_cannot_push_more_than_the_journal_takes(
                 stream = (await fabric.queue("q")).info.id
             monkeypatch.setattr(FileDisk, "sync", slow)
             pushes = [asyncio.ensure_future(push(node, stream)) for _ in range(30)]
-            while len(node._server.paused) < 20:
+            while len(node._server.paused) < 20:  # noqa: ASYNC110  # nobody tells of it
                 await asyncio.sleep(0.001)
             go_on.set()
             assert await asyncio.gather(*pushes) == [Flag.RESPONSE] * 30
