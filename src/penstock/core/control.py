@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ class Control:
         self.queues = queues
         self.topics = topics
         self.last_id = 0
+        self.on_deleted: Callable[[int], None] = _nothing  # the tables', which come later
 
     # --- definitions -----------------------------------------------------------------------
 
@@ -101,6 +103,8 @@ class Control:
         """Fold: a stream is gone."""
         self.kernel.undefine(number)
         self.queues.closed(number)
+        self.topics.closed(number)
+        self.on_deleted(number)
 
     def streams(self, call: m.Streams) -> list[m.StreamInfo]:
         """All streams of a kind and namespace, by name."""
@@ -187,6 +191,10 @@ class Control:
         for info in msgspec.convert(data["streams"], list[m.StreamInfo]):
             self.defined(info)
         self.last_id = data["last"]
+
+
+def _nothing(_: int) -> None:
+    """Until there are tables."""
 
 
 def _check_name(name: str) -> None:

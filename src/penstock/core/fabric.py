@@ -35,6 +35,7 @@ from penstock.core.views import Subscription, Waiter
 from penstock.errors import (
     DamagedError,
     InvalidError,
+    LimitError,
     NotFoundError,
     PenstockError,
     ProtocolError,
@@ -47,6 +48,7 @@ from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag, Verb
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 
+MAX_PARKED = 4096  # pops, fetches, subscriptions and watches of one connection
 Parked = Waiter | Subscription | Reader | Watcher
 _HOT_WRITES = {Verb.PUSH, Verb.POP, Verb.SETTLE}
 _decode_extra = msgspec.msgpack.Decoder(frames.PushExtra).decode
@@ -63,6 +65,7 @@ class Fabric:
         self.topics = Topics(kernel)
         self.tables = Tables(kernel)
         self.control = Control(kernel, self.queues, self.topics)
+        self.control.on_deleted = self.tables.closed
         self.pushes = Pushes(kernel, self.queues, self.topics)
         self.transactions = Transactions(kernel, self.queues, self.topics, self.tables, self.pushes)
         self.calls = Calls(self)
@@ -193,6 +196,9 @@ class Fabric:
             self.connections[connection] = waiting = {
                 number: item for number, item in waiting.items() if not item.over
             }
+        if len(waiting) >= MAX_PARKED:
+            parked.over = True
+            raise LimitError(f"this connection waits for {MAX_PARKED:,} things already")
         if (before := waiting.get(request)) is not None:
             before.over = True  # a number that is used again: only the later one counts
         waiting[request] = parked

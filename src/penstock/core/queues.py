@@ -27,6 +27,8 @@ MAX_POP_BYTES = 8 << 20
 MAX_WAIT_MS = 300_000
 MAX_WAITERS = 10_000  # of one queue
 FORGET_AFTER_US = 120_000_000
+MAX_FEEDING = 4  # deliveries of a subscription that are logged and not yet sent
+MAX_CHANGES = 10_000  # of one record
 
 Grants = list[tuple[QueueShard, list[tuple[Given, Grant]]]]
 
@@ -136,8 +138,9 @@ class Queues:
         return grants or None
 
     def _log_grants(
-        self, view: QueueView, grants: Grants, connection: int, verb: int, request: int, flags: int
-    ) -> None:
+        self, view: QueueView, grants: Grants, connection: int, verb: int, request: int, flags: int,
+        subscription: Subscription | None = None,
+    ) -> None:  # fmt: skip
         """Logs the grants; the messages leave when the last of them is written."""
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
@@ -155,10 +158,17 @@ class Queues:
             meta = pack_grants(view.stream, [item for item, _ in pairs])
             entry = self.kernel.log(self.kernel.shards[queue.shard], Kind.GRANT, meta, level)
         assert entry is not None
-        if verb == Verb.DELIVER:  # nobody waits for this very answer: it comes when it can
-            entry.done = lambda _: written()
-        else:
+        if subscription is None:
             self.kernel.answer_when_safe(entry, connection, verb, request, written)
+            return
+
+        def fed(_: Entry) -> None:
+            subscription.feeding -= 1
+            written()
+            self.serve(view)
+
+        subscription.feeding += 1
+        entry.done = fed  # nobody waits for this very answer: it comes when it can
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
@@ -240,7 +250,11 @@ class Queues:
             view.subscriptions.rotate(-1)
             if subscription.over:
                 view.subscriptions.remove(subscription)
-            elif subscription.paused or subscription.credit <= 0:
+            elif (
+                subscription.paused
+                or subscription.credit <= 0
+                or (subscription.feeding >= MAX_FEEDING)
+            ):
                 idle += 1
             elif self._feed(subscription, view):
                 idle = 0
@@ -253,8 +267,9 @@ class Queues:
             return False
         subscription.credit -= sum(g.messages for _, pairs in grants for _, g in pairs)
         self._log_grants(
-            view, grants, subscription.connection, Verb.DELIVER, subscription.request, 0
-        )
+            view, grants, subscription.connection, Verb.DELIVER, subscription.request, 0,
+            subscription,
+        )  # fmt: skip
         return True
 
     # --- settle ----------------------------------------------------------------------------
@@ -307,10 +322,11 @@ class Queues:
 
     def change(self, stream: Stream, queue: QueueShard, changes: list[Change]) -> None:
         """Folds and logs changes that nobody waits for."""
-        if changes:
-            for change in changes:
+        for first in range(0, len(changes), MAX_CHANGES):
+            group = changes[first : first + MAX_CHANGES]
+            for change in group:
                 queue.changed(change, self.kernel.now_us)
-            meta = pack_changes(stream.info.id, changes)
+            meta = pack_changes(stream.info.id, group)
             self.kernel.log(self.kernel.shards[queue.shard], Kind.CHANGE, meta, stream.level)
 
     # --- time ------------------------------------------------------------------------------

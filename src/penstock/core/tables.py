@@ -255,6 +255,14 @@ class Tables:
         if watcher.lost and not paused:
             self._send_event(watcher, [])
 
+    def closed(self, stream: int) -> None:
+        """A table was deleted: whoever watches it is told."""
+        for watcher in self.watchers:
+            if watcher.stream == stream and not watcher.over:
+                watcher.over = True
+                error = NotFoundError("this table was deleted")
+                self.kernel.fail(watcher.connection, Verb.EVENT, watcher.request, error)
+
     # --- sessions --------------------------------------------------------------------------
 
     def begin(self, call: m.SessionOpen) -> tuple[int, Entry]:

@@ -11,7 +11,7 @@ from penstock.core.kernel import Kernel, Timer, still_waiting
 from penstock.core.partition import Partition
 from penstock.core.records import Claimed, Committed, Trimmed
 from penstock.core.shard import Shard, Stream
-from penstock.errors import InvalidError, LimitError, PenstockError
+from penstock.errors import InvalidError, LimitError, NotFoundError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -117,6 +117,15 @@ class Topics:
                 if reader.timer is not None:
                     self.kernel.timers.cancel(reader.timer)
                 self._answer(reader)
+
+    def closed(self, stream: int) -> None:
+        """A topic was deleted: whoever waits for its messages is told."""
+        for key in [key for key in self.readers if key[0] == stream]:
+            for reader in self.readers.pop(key):
+                if not reader.over:
+                    reader.over = True
+                    error = NotFoundError("this topic was deleted")
+                    self.kernel.fail(reader.connection, Verb.FETCH, reader.request, error)
 
     # --- groups ----------------------------------------------------------------------------
 

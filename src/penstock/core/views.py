@@ -33,6 +33,7 @@ class Subscription:
     request: int
     body: PopBody
     credit: int
+    feeding: int = 0  # deliveries that are on their way to the journal
     paused: bool = False  # its connection takes no more for now
     over: bool = False
 
