@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.client.consume import QueueSubscription
-from penstock.client.protocol import Protocol
+from penstock.client.protocol import FORGOTTEN_AFTER_S, Protocol
 from penstock.client.requests import Pending, Request, Resend, Subscription, listen, unlisten
 from penstock.client.settle import Settler
 from penstock.errors import (
     ConflictError,
+    ForgottenError,
     LimitError,
     PenstockError,
     ProtocolError,
@@ -283,3 +284,15 @@ def test_what_crosses_the_end_of_a_subscription_is_late():
     assert subscription.late is crossed
     assert not subscription.inbox
     assert protocol.resend() == []
+
+
+def test_a_push_that_is_too_old_to_be_recognised_is_not_sent_again():
+    protocol = Protocol()
+    protocol.welcome(Welcome(1, "", 0, 256, 17 << 20, 1024))
+    old, young = (Request(Verb.PUSH, [b""], Resend.MARKED) for _ in range(2))
+    first, second = protocol.start(old), protocol.start(young)
+    first.sent, first.since_s = True, 100.0
+    second.sent, second.since_s = True, 100.0 + FORGOTTEN_AFTER_S
+    assert protocol.resend(101.0 + FORGOTTEN_AFTER_S) == [second]
+    with pytest.raises(ForgottenError):
+        first.result()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from penstock import Fabric
+from penstock.embedded import Inline, embed
 from penstock.errors import DamagedError
+from penstock.node.clock import Clock
+from penstock.node.node import open_directory
 from penstock.testing import FakeClock, MemoryDisk, memory_fabric
 
 
@@ -146,3 +151,17 @@ def test_a_damaged_message_that_was_acknowledged_does_not_stop_the_start() -> No
         message = again.queue("q").pop()
         assert message is not None
         assert message.value == b"next"
+
+
+def test_a_clock_that_was_set_back_goes_on_where_it_was(tmp_path: Path) -> None:
+    later = Clock()
+    later.not_before(later.now_us() + 3600 * 1_000_000)
+    disk, engine = open_directory(str(tmp_path), later)
+    with embed(Inline(engine, disk, later), 5.0, "default") as fabric:
+        fabric.topic("t", partitions=1).publish(b"from the future")
+        stored_us = later.now_us()
+    clock = Clock()
+    disk, engine = open_directory(str(tmp_path), clock)
+    with embed(Inline(engine, disk, clock), 5.0, "default") as fabric:
+        assert clock.now_us() > stored_us - 60_000_000
+        assert fabric.topic("t").offsets() == [(0, 1)]

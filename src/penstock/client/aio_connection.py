@@ -235,7 +235,7 @@ class AsyncConnection:
 
     def _send(self, pending: Pending) -> Pending:
         if self._wire is not None:
-            pending.sent = True
+            pending.sent, pending.since_s = True, pending.since_s or self._loop.time()
             self._wire.send(pending.parts)
         elif self._restoring is None:
             self._restoring = self._loop.create_task(self._restore())
@@ -306,7 +306,7 @@ class AsyncConnection:
         self._protocol.welcome(welcome)
         self._wire, self._lost = wire, None
         self._connects += 1
-        for pending in self._protocol.resend():
+        for pending in self._protocol.resend(self._loop.time()):
             self._send(pending)
 
     def _end(self, error: PenstockError) -> None:

@@ -212,7 +212,7 @@ class Connection:
 
     def _send(self, pending: Pending) -> None:
         if self._transport is not None:
-            pending.sent = True
+            pending.sent, pending.since_s = True, pending.since_s or time.monotonic()
             self._send_parts(pending.parts)
 
     def _send_parts(self, parts: Sequence[Buffer]) -> None:
@@ -303,7 +303,7 @@ class Connection:
         self._protocol.welcome(welcome)
         self._transport = transport
         self.connects += 1
-        for pending in self._protocol.resend():
+        for pending in self._protocol.resend(time.monotonic()):
             self._send(pending)
 
     def _end(self, error: PenstockError) -> None:

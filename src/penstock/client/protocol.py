@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.errors import (
+    ForgottenError,
     LimitError,
     PenstockError,
     ProtocolError,
@@ -32,6 +33,7 @@ from penstock.wire.messages import Welcome
 _RESPONSE, _ERROR, _RESEND = int(Flag.RESPONSE), int(Flag.ERROR), int(Flag.RESEND)
 _DELIVER, _EVENT = int(Verb.DELIVER), int(Verb.EVENT)
 _RESERVED = 16  # places that only `start(..., reserved=True)` may use
+FORGOTTEN_AFTER_S = 600.0  # a node remembers a producer for 15 minutes at least
 _REMEMBERED = 1024  # cancelled requests whose late answer is still recognised
 
 
@@ -172,8 +174,12 @@ class Protocol:
             self._subscriptions.pop(request_id).fail(error)
         return None
 
-    def resend(self) -> list[Pending]:
-        """After a reconnect: what must be sent now, oldest first; their `parts` are ready."""
+    def resend(self, now_s: float = 0.0) -> list[Pending]:
+        """After a reconnect: what must be sent now, oldest first; their `parts` are ready.
+
+        What was first sent so long ago that the node may not know it again is refused instead.
+        """
+        self._forget_old(now_s - FORGOTTEN_AFTER_S)
         self._cancelled.clear()
         for pending in self.in_flight.values():
             self._prepare(pending)
@@ -184,6 +190,14 @@ class Protocol:
                 again = Pending(request_id, request, _framed(request, request_id))
                 self.in_flight[request_id] = again
         return list(self.in_flight.values())
+
+    def _forget_old(self, before_s: float) -> None:
+        for pending in list(self.in_flight.values()):
+            marked = pending.request.resend is Resend.MARKED
+            if pending.sent and marked and pending.since_s < before_s:
+                del self.in_flight[pending.id]
+                text = "the node was away so long that it may not recognise a resend"
+                pending.settle(None, ForgottenError(text))
 
     def _prepare(self, pending: Pending) -> None:
         if not pending.sent:

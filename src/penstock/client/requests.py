@@ -52,13 +52,14 @@ class Request:
 class Pending:
     """A request in flight. `done` turns True once; then `answer` or `error` is set."""
 
-    __slots__ = ("answer", "done", "error", "id", "parts", "request", "sent", "then")
+    __slots__ = ("answer", "done", "error", "id", "parts", "request", "sent", "since_s", "then")
 
     def __init__(self, request_id: int, request: Request, parts: list[Buffer]) -> None:
         self.id = request_id
         self.request = request
         self.parts = parts
         self.sent = False  # set by the shell before the first byte leaves
+        self.since_s = 0.0  # and when that was, by the shell's clock
         self.done = False
         self.answer: bytearray | None = None
         self.error: PenstockError | None = None

@@ -312,6 +312,10 @@ class Fabric:
                 self.transactions.carry_out(txn, kernel.shards[home], number, level, missing=True)
         self._unfinished.clear()
 
+    def newest_us(self) -> int:
+        """When the last of the stored batches arrived: time must not go on before that."""
+        return max((shard.newest_us() for shard in self.kernel.shards), default=0)
+
     # --- figures ---------------------------------------------------------------------------
 
     def stream_figures(self, number: int) -> dict[str, Any]:

@@ -81,6 +81,11 @@ class BatchIndex:
         """The number after the last row."""
         return len(self._base)
 
+    @property
+    def newest_us(self) -> int:
+        """When the last batch arrived; 0 if there is none."""
+        return self._arrived[-1] if self._arrived else 0
+
     def base_at(self, time_us: int, otherwise: int) -> int:
         """The base of the first batch that arrived at or after a time."""
         row = bisect_left(self._arrived, time_us, self._first)

@@ -102,6 +102,13 @@ class Shard:
         self.tables.pop(stream, None)
         return freed
 
+    def newest_us(self) -> int:
+        """When the last batch that is stored here arrived."""
+        indexes = [partition.index for partition in self.partitions.values()]
+        for queue in self.queues.values():
+            indexes += [lane.index for lane in queue.lanes.values()]
+        return max((index.newest_us for index in indexes), default=0)
+
     # --- fold ------------------------------------------------------------------------------
 
     def accepted(self, meta: PushMeta, now_us: int) -> None:

@@ -63,6 +63,7 @@ def open_directory(
     except BaseException:
         disk.close()
         raise
+    clock.not_before(engine.fabric.newest_us())
     return disk, engine
 
 
