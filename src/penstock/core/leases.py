@@ -39,7 +39,8 @@ class Leases:
         self.next_number = next_number
         # Length of a lease: it again, and who has it. An extended grant stands with its deadline.
         self._due: dict[int, tuple[int, deque[int | tuple[int, int]]]] = {}
-        self._settled: dict[int, tuple[int, int]] = {}  # grant: its position and `acked`
+        # Grant: its position and `acked`; of a single message only the position, to save memory.
+        self._settled: dict[int, int | tuple[int, int]] = {}
         self._settled_bits = 0
 
     def give(self, number: int, run: Run, lease_us: int, now_us: int) -> Grant:
@@ -88,7 +89,7 @@ class Leases:
         """Whether these messages were acknowledged under this grant, not long ago."""
         position = item.position
         grant = self.grants.get(item.grant)
-        first, mask = self._settled.get(item.grant, (0, 0))
+        first, mask = self._recall(item.grant)
         if grant is not None:
             first, mask = grant.position, grant.acked
         if not mask or not 0 <= position - first <= MAX_BATCH_MESSAGES:
@@ -96,11 +97,17 @@ class Leases:
         return not bits_of(position, item.count, item.mask, first) & ~mask
 
     def _remember(self, number: int, position: int, acked: int) -> None:
-        self._settled[number] = (position, acked)
+        self._settled[number] = position if acked == 1 else (position, acked)
         self._settled_bits += acked.bit_length()
         while len(self._settled) > SETTLED_KEPT or self._settled_bits > SETTLED_BITS:
-            _, forgotten = self._settled.pop(next(iter(self._settled)))
-            self._settled_bits -= forgotten.bit_length()
+            oldest = next(iter(self._settled))
+            self._settled_bits -= self._recall(oldest)[1].bit_length()
+            del self._settled[oldest]
+
+    def _recall(self, number: int) -> tuple[int, int]:
+        """Position and acknowledged messages of a settled grant; no messages if it is unknown."""
+        known = self._settled.get(number, (0, 0))
+        return (known, 1) if isinstance(known, int) else known
 
     def expired(self, now_us: int) -> list[Grant]:
         """Grants whose time is over. They stay until they are settled."""
@@ -147,6 +154,7 @@ class Leases:
 
     def snapshot(self) -> dict[str, object]:
         """Plain data for `restore`."""
+        settled = [(number, self._recall(number)) for number in self._settled]
         return {
             "grants": [
                 (g.number, g.position, g.mask.to_bytes(g.span // 8 + 1, "little"), g.deliveries,
@@ -154,7 +162,7 @@ class Leases:
                 for g in self.grants.values()
             ],
             "next": self.next_number,
-            "settled": [(n, first, _pack(mask)) for n, (first, mask) in self._settled.items()],
+            "settled": [(n, first, _pack(mask)) for n, (first, mask) in settled],
         }  # fmt: skip
 
     @classmethod
