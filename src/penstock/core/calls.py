@@ -186,7 +186,7 @@ class Calls:
         self._when_safe(connection, request, entry, found)
 
     def _watch(self, connection: int, request: int, call: m.Watch) -> None:
-        watcher = self.fabric.tables.watch(connection, request, call)
+        watcher = self.fabric.watches.add(connection, request, call)
         self.fabric.park(connection, request, watcher)
         self._now(connection, request, 0)
 

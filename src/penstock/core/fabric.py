@@ -28,10 +28,11 @@ from penstock.core.records import (
     read_transaction,
 )
 from penstock.core.shard import CONTROL, Replayed
-from penstock.core.tables import Tables, Watcher
+from penstock.core.tables import Tables
 from penstock.core.topics import Reader, Topics
 from penstock.core.transactions import Transactions
 from penstock.core.views import Subscription, Waiter
+from penstock.core.watches import Watcher, Watches
 from penstock.errors import (
     DamagedError,
     InvalidError,
@@ -63,9 +64,10 @@ class Fabric:
         self.kernel = kernel = Kernel(shards, now_us)
         self.queues = Queues(kernel)
         self.topics = Topics(kernel)
-        self.tables = Tables(kernel)
+        self.watches = Watches(kernel)
+        self.tables = Tables(kernel, self.watches)
         self.control = Control(kernel, self.queues, self.topics)
-        self.control.on_deleted = self.tables.closed
+        self.control.on_deleted = self.watches.closed
         self.pushes = Pushes(kernel, self.queues, self.topics)
         self.transactions = Transactions(kernel, self.queues, self.topics, self.tables, self.pushes)
         self.calls = Calls(self)
@@ -187,7 +189,7 @@ class Fabric:
                 if not paused:
                     self.queues.serve(self.queues.view(parked.body.stream))
             elif isinstance(parked, Watcher):
-                self.tables.pause(parked, paused)
+                self.watches.pause(parked, paused)
 
     def park(self, connection: int, request: int, parked: Parked) -> None:
         """Remembers what a connection waits for."""

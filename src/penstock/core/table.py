@@ -106,6 +106,10 @@ class TableShard:
         """When the next entry may expire."""
         return self._expiry[0][0] if self._expiry else None
 
+    def sessions(self) -> list[int]:
+        """Sessions that entries here are bound to."""
+        return list(self._sessions)
+
     def keys_of(self, session: int) -> list[bytes]:
         """Keys that go with a session."""
         return sorted(self._sessions.get(session, ()))

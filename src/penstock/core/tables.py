@@ -7,7 +7,6 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from penstock.core.effects import Send
 from penstock.core.kernel import Kernel
 from penstock.core.records import (
     Kind,
@@ -20,6 +19,7 @@ from penstock.core.records import (
 )
 from penstock.core.shard import Shard, Stream
 from penstock.core.table import ENTRY_OVERHEAD, Cell
+from penstock.core.watches import Watches
 from penstock.errors import (
     ForgottenError,
     InvalidError,
@@ -30,28 +30,13 @@ from penstock.errors import (
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
-from penstock.wire.frames import Verb, frame
 from penstock.wire.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MAX_TTL_MS
 
 MAX_SCAN = 10_000
 MAX_SCAN_BYTES = 8 << 20
 MAX_SESSIONS = 100_000
 MAX_SESSION_MS = 3_600_000
-MAX_WATCHES = 10_000
 EXPIRY_EVERY_US = 50_000  # at most so often
-
-
-@dataclass(slots=True, eq=False)
-class Watcher:
-    """A connection that wants to hear of changes."""
-
-    connection: int
-    request: int
-    stream: int
-    prefix: bytes
-    over: bool = False
-    paused: bool = False
-    lost: bool = False
 
 
 @dataclass(slots=True)
@@ -60,6 +45,7 @@ class SessionState:
 
     ttl_us: int
     deadline_us: int
+    places: set[tuple[int, int]] = field(default_factory=set)  # shard and table of its entries
 
 
 @dataclass(slots=True)
@@ -67,9 +53,9 @@ class Tables:
     """The tables and sessions of a node."""
 
     kernel: Kernel
+    watches: Watches
     sessions: dict[int, SessionState] = field(default_factory=dict)
     last_session: int = 0
-    watchers: list[Watcher] = field(default_factory=list)
     armed_us: int = 0  # when the next look at what ends is due; 0: never
 
     def _arm(self, due_us: int) -> None:
@@ -183,10 +169,12 @@ class Tables:
         if isinstance(note, Written):
             if note.expires_us:
                 self._arm(note.expires_us)
+            if (session := self.sessions.get(note.session)) is not None:
+                session.places.add((shard.id, stream.info.id))
             events = [m.Entry(note.key, note.value, entry.number)]
         else:
             events = [m.Entry(key, b"", 0) for key in note.keys]
-        entry.done = lambda _: self._tell(stream.info.id, events)
+        entry.done = lambda _: self.watches.tell(stream.info.id, events)
 
     def unsafe(self, stream: int, shards: list[Shard]) -> bool:
         """Whether a change to the table here is not as safe yet as it was asked to be."""
@@ -212,56 +200,6 @@ class Tables:
                 break
             found.append(m.Entry(key, value, cell.version))
         return found
-
-    # --- watches ---------------------------------------------------------------------------
-
-    def watch(self, connection: int, request: int, call: m.Watch) -> Watcher:
-        """Tells a connection of all changes to keys with a prefix."""
-        self.kernel.stream(call.stream, "table")
-        if len(self.watchers) >= MAX_WATCHES:
-            self._forget_watchers()
-        if len(self.watchers) >= MAX_WATCHES:
-            raise LimitError(f"{MAX_WATCHES:,} watches exist already")
-        watcher = Watcher(connection, request, call.stream, call.prefix)
-        self.watchers.append(watcher)
-        return watcher
-
-    def _tell(self, stream: int, entries: list[m.Entry]) -> None:
-        if any(watcher.over for watcher in self.watchers):
-            self._forget_watchers()
-        for watcher in self.watchers:
-            if watcher.stream != stream:
-                continue
-            wanted = [entry for entry in entries if entry.key.startswith(watcher.prefix)]
-            if not wanted:
-                continue
-            if watcher.paused:  # too slow: nothing is kept for it, it must read anew
-                watcher.lost = True
-                continue
-            self._send_event(watcher, wanted)
-
-    def _send_event(self, watcher: Watcher, entries: list[m.Entry]) -> None:
-        event = m.pack(m.Event(entries, watcher.lost))
-        watcher.lost = False
-        whole = frame(Verb.EVENT, watcher.request, 0, event)
-        self.kernel.effects.append(Send(watcher.connection, [whole]))
-
-    def _forget_watchers(self) -> None:
-        self.watchers = [watcher for watcher in self.watchers if not watcher.over]
-
-    def pause(self, watcher: Watcher, paused: bool) -> None:
-        """A watcher takes no more for now; or takes it again, and hears if it missed anything."""
-        watcher.paused = paused
-        if watcher.lost and not paused:
-            self._send_event(watcher, [])
-
-    def closed(self, stream: int) -> None:
-        """A table was deleted: whoever watches it is told."""
-        for watcher in self.watchers:
-            if watcher.stream == stream and not watcher.over:
-                watcher.over = True
-                error = NotFoundError("this table was deleted")
-                self.kernel.fail(watcher.connection, Verb.EVENT, watcher.request, error)
 
     # --- sessions --------------------------------------------------------------------------
 
@@ -293,12 +231,13 @@ class Tables:
 
     def end(self, number: int) -> Entry | None:
         """Ends a session: its entries go first, so that a crash in between ends it again."""
-        if number not in self.sessions:
+        session = self.sessions.get(number)
+        if session is None:
             return None
-        for shard in self.kernel.shards:
-            for stream, table in list(shard.tables.items()):
-                if keys := table.keys_of(number):
-                    self.drop(shard, self.kernel.streams[stream], keys)
+        for at, stream in sorted(session.places):
+            table = self.kernel.shards[at].tables.get(stream)
+            if table is not None and (keys := table.keys_of(number)):
+                self.drop(self.kernel.shards[at], self.kernel.streams[stream], keys)
         del self.sessions[number]
         return self.kernel.note(self.kernel.control, SessionEnded(number), Durability.SYNCED)
 
@@ -306,6 +245,11 @@ class Tables:
         """After recovery: sessions last their whole length again."""
         for session in self.sessions.values():
             session.deadline_us = self.kernel.now_us + session.ttl_us
+        for shard in self.kernel.shards:
+            for stream, table in shard.tables.items():
+                for number in table.sessions():
+                    if number in self.sessions:
+                        self.sessions[number].places.add((shard.id, stream))
         self.armed_us = 0
         self._arm_next()
 
