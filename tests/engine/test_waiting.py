@@ -61,7 +61,7 @@ def test_deleting_a_table_ends_its_watches() -> None:
 
 
 def test_a_large_subscription_is_fed_a_little_at_a_time() -> None:
-    """A consumer that asks for everything at once does not make the node read everything at once."""
+    """Who asks for everything at once does not make the node read everything at once."""
     with memory_fabric() as fabric:
         queue = fabric.queue("q")
         queue.push_many([bytes(100_000)] * 200, batch=2)
