@@ -116,8 +116,14 @@ class Fabric:
             raise self.kernel.refusing
         handler(connection, request, flags, body)
 
-    def committed(self, entries: list[Entry], now_us: int) -> None:
-        """Entries are as safe as they were asked to be, in the order in which they were logged."""
+    def committed(
+        self, entries: list[Entry], now_us: int, answered: Callable[[], None] | None = None
+    ) -> None:
+        """Entries are as safe as they were asked to be, in the order in which they were logged.
+
+        First all who wait are answered, and `answered` may send that; then what follows is done,
+        before any other event: nobody can tell the order but by how soon the answer comes.
+        """
         self.kernel.now_us = now_us
         shards, control = self.kernel.shards, self.kernel.control
         for entry in entries:
@@ -125,6 +131,11 @@ class Fabric:
             # What is kept in memory only is committed at once, out of turn.
             if entry.number > shard.safe and entry.level:
                 shard.safe = entry.number
+            if entry.answer is not None and not entry.refused:
+                entry.answer()
+        if answered is not None:
+            answered()
+        for entry in entries:
             if entry.done is not None:
                 entry.done(entry)
 

@@ -168,18 +168,11 @@ class Kernel:
         self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None]
     ) -> None:
         """Calls `answer` when the entry is safe, or sends an error when the disk refuses it."""
-        before = entry.done
-
-        def safe(done: Entry) -> None:
-            if not done.refused:
-                answer()
-            if before is not None:
-                before(done)
 
         def failed(error: PenstockError) -> None:
             self.fail(connection, verb, request, error)
 
-        entry.done, entry.failed = safe, failed
+        entry.answer, entry.failed = answer, failed
 
     # --- answers ---------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ may run elsewhere.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,25 +106,41 @@ class Engine:
         """What to write now, if anything. Run it, then call `end_flush`."""
         return self.journal.next_flush(now_us)
 
-    def end_flush(self, flush: Flush, error: DiskError | None, now_us: int) -> None:
-        """A flush was run: what it made safe is answered."""
+    def end_flush(
+        self,
+        flush: Flush,
+        error: DiskError | None,
+        now_us: int,
+        send: Callable[[], None] | None = None,
+    ) -> None:
+        """A flush was run: what it made safe is answered. `send` may take the outputs early."""
         finished = self.journal.finish(flush, error)
         self.maintenance.changed = True
         for entry, old in finished.moved:
             self.maintenance.moved_by_failure(entry, old)
-        self._commit(finished.committed, now_us)
+        self._commit(finished.committed, now_us, send)
         if error is not None:
             self._refuse(error, flush, now_us)
         elif self.fabric.kernel.refusing is not None:
             self.fabric.refuse(None)
         self.settle(now_us)
 
-    def _commit(self, entries: list[Entry], now_us: int) -> None:
+    def _commit(
+        self, entries: list[Entry], now_us: int, send: Callable[[], None] | None = None
+    ) -> None:
         for entry in entries:
             if entry.payload is not None:
                 self.reader.recent.add(entry.location, entry.payload)
                 self.files.stored(entry.location, entry.length)
-        self.fabric.committed(entries, now_us)
+        if send is None:
+            self.fabric.committed(entries, now_us)
+            return
+
+        def answered() -> None:
+            self.settle(now_us)
+            send()
+
+        self.fabric.committed(entries, now_us, answered)
 
     def _refuse(self, error: DiskError, flush: Flush, now_us: int) -> None:
         what = "is full" if error.full else "fails"

@@ -67,8 +67,7 @@ class Runtime:
         for _ in range(INLINE_TURNS):
             if self.failed is not None:
                 return
-            if engine.outputs:
-                self.deliver(engine.take_outputs())
+            self._send()
             now_us = self.clock.now_us()
             flush = engine.next_flush(now_us)
             if flush is None:
@@ -92,9 +91,13 @@ class Runtime:
 
     def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
         try:
-            self.engine.end_flush(flush, error, self.clock.now_us())
+            self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
         except Exception as defect:  # others in this flush would never get their answers
             self._fail(defect)
+
+    def _send(self) -> None:
+        if self.engine.outputs:
+            self.deliver(self.engine.take_outputs())
 
     def _fail(self, error: BaseException) -> None:
         """Only the disk's errors can be handled. Whatever waits for this work would wait for ever:

@@ -19,6 +19,7 @@ class Entry:
     The journal holds `meta` and `payload` until they are synced; they must not change meanwhile.
     `location` is 0 until the record is framed, and changes if its segment fails before it is
     synced. `done` is for the caller: the journal hands the entry back and does not call it.
+    `answer` is called before `done`: whoever waits for it need not wait for what follows from it.
     `failed` tells whoever waits that the disk refuses; the entry stays in line all the same, and is
     `refused` from then on: nobody waits for it any more.
     """
@@ -31,6 +32,7 @@ class Entry:
     payload: Buffer | None = None
     level: Durability = Durability.SYNCED
     done: Callable[[Entry], None] | None = None
+    answer: Callable[[], None] | None = None
     failed: Callable[[PenstockError], None] | None = None
     location: int = 0
     length: int = 0
