@@ -24,9 +24,9 @@ $(STAMP): pyproject.toml
 demo: setup ## show what Penstock does, in a minute
 	$(BIN)/python -m penstock.cli.demo
 
-test: setup ## lint, check types of src, run all tests but the slow ones
+test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check
-	$(BIN)/mypy src
+	$(BIN)/mypy src tests tools
 	$(BIN)/pytest -q -m "not slow"
 
 lint: setup ## check style

@@ -218,20 +218,20 @@ def test_only_so_many_settled_leases_are_remembered() -> None:
 def test_producers_know_what_they_have(sizes: list[int], restore: bool) -> None:
     producers, firsts, sequence = Producers(), list[tuple[int, int]](), 0
     for base, count in enumerate(sizes):
-        assert producers.check(7, 0, sequence, False) is None
+        assert producers.check(7, 0, sequence) is None
         producers.accept(7, 0, sequence, count, base * 100, 0)
         firsts.append((sequence, base * 100))
         sequence += count
         if restore:
             producers = Producers.restore(producers.snapshot())
     for first, base in firsts[-RECENT_BATCHES:]:
-        assert producers.check(7, 0, first, True) == base
+        assert producers.check(7, 0, first) == base
     for first, _ in firsts[:-RECENT_BATCHES]:
-        assert producers.check(7, 0, first, True) == -1
+        assert producers.check(7, 0, first) == -1
     with pytest.raises(InvalidError):
-        producers.check(7, 0, sequence + 1, False)
+        producers.check(7, 0, sequence + 1)
     with pytest.raises(ForgottenError):
-        producers.check(8, 0, 5, True)
+        producers.check(8, 0, 5)
 
 
 def test_a_new_instance_fences_older_ones() -> None:
@@ -240,8 +240,8 @@ def test_a_new_instance_fences_older_ones() -> None:
     producers.accept(7, 1, 0, 3, 0, 0)
     assert producers.register(7, 2, 0) == 3
     with pytest.raises(FencedError):
-        producers.check(7, 1, 3, False)
-    assert producers.check(7, 2, 3, False) is None
+        producers.check(7, 1, 3)
+    assert producers.check(7, 2, 3) is None
 
 
 def test_idle_producers_make_room_also_behind_named_ones(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Fabric
+from penstock import Fabric, Message, Queue
 from penstock.embedded import Inline, embed
 from penstock.errors import DamagedError
 from penstock.node.clock import Clock
@@ -20,6 +20,12 @@ def crash(fabric: Fabric, disk: MemoryDisk) -> MemoryDisk:
     image.files = {name: bytearray(data) for name, data in disk.files.items()}
     fabric.close()
     return image
+
+
+def popped(queue: Queue) -> Message:
+    message = queue.pop()
+    assert message is not None
+    return message
 
 
 def fill(fabric: Fabric) -> None:
@@ -65,7 +71,7 @@ def test_everything_is_there_after_a_restart(clean: bool) -> None:
         disk = crash(fabric, disk)
     with memory_fabric(clock, disk) as again:
         assert look(again) == before
-        assert again.queue("q").pop(timeout=0).value == b"urgent"
+        assert popped(again.queue("q")).value == b"urgent"
 
 
 def test_leases_outlive_a_restart_and_then_start_anew() -> None:
@@ -73,7 +79,7 @@ def test_leases_outlive_a_restart_and_then_start_anew() -> None:
     fabric = memory_fabric(clock, disk)
     queue = fabric.queue("q", lease=30)
     queue.push(b"m")
-    assert queue.pop().deliveries == 1
+    assert popped(queue).deliveries == 1
     clock.advance(20)
     disk = crash(fabric, disk)
     with memory_fabric(clock, disk) as again:
@@ -81,7 +87,7 @@ def test_leases_outlive_a_restart_and_then_start_anew() -> None:
         clock.advance(20)
         assert queue.pop() is None
         clock.advance(11)
-        assert queue.pop().deliveries == 2
+        assert popped(queue).deliveries == 2
 
 
 def flip(disk: MemoryDisk, needle: bytes) -> None:

@@ -34,7 +34,7 @@ class Producers:
     def __init__(self) -> None:
         self.windows: dict[int, Window] = {}
 
-    def check(self, producer: int, instance: int, sequence: int, resend: bool) -> int | None:
+    def check(self, producer: int, instance: int, sequence: int) -> int | None:
         """None: new, store it. Otherwise a duplicate: its first offset, or -1 if that is forgotten.
 
         Raises FencedError, ForgottenError, or InvalidError for a gap; nothing changes here.

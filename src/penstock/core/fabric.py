@@ -46,7 +46,7 @@ from penstock.wire import frames
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.entry import Entry
-from penstock.wire.frames import Flag, Verb
+from penstock.wire.frames import Verb
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 
 MAX_PARKED = 4096  # pops, fetches, subscriptions and watches of one connection
@@ -223,8 +223,7 @@ class Fabric:
         at = frames.PUSH.size
         extra = _read_extra(body[at : at + head.extra]) if head.extra else _NO_EXTRA
         batch = Batch.parse(body[at + head.extra :])
-        resend = bool(flags & Flag.RESEND)
-        self.pushes.push(connection, request, head, extra, batch, resend)
+        self.pushes.push(connection, request, head, extra, batch)
 
     def _pop(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         head = frames.PopBody(*_unpack(frames.POP, body))

@@ -26,7 +26,6 @@ class Pushes:
 
     def push(
         self, connection: int, request: int, body: PushBody, extra: PushExtra, batch: Batch,
-        resend: bool,
     ) -> None:  # fmt: skip
         """Answers with a receipt when the batch is as safe as asked; a resend is stored once."""
         stream = self.stream(body.stream)
@@ -34,7 +33,7 @@ class Pushes:
         level = stream.level
         if body.durability > level:
             level = Durability(min(body.durability, Durability.SYNCED))
-        base = self._duplicate(shard, stream, batch, extra, resend)
+        base = self._duplicate(shard, stream, batch, extra)
         if base is None:
             self.check(stream, shard, batch, extra)
             self._check_room(shard, stream, batch.header.producer, extra)
@@ -66,12 +65,12 @@ class Pushes:
         return self.kernel.shards[shard]
 
     def _duplicate(
-        self, shard: Shard, stream: Stream, batch: Batch, extra: PushExtra, resend: bool
+        self, shard: Shard, stream: Stream, batch: Batch, extra: PushExtra
     ) -> int | None:
         """The base of the batch if it was stored before (-1: not known any more), else None."""
         header = batch.header
         if header.producer:
-            known = shard.producers.check(header.producer, header.instance, header.sequence, resend)
+            known = shard.producers.check(header.producer, header.instance, header.sequence)
             if known is not None:
                 return known
         queue = shard.queues.get(stream.info.id)

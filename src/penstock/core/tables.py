@@ -101,7 +101,7 @@ class Tables:
         """
         if not call.producer:
             return None
-        known = shard.producers.check(call.producer, 0, call.sequence, True)
+        known = shard.producers.check(call.producer, 0, call.sequence)
         if known is None and call.producer not in shard.producers.windows:
             shard.producers.has_room(self.kernel.now_us)
         if known == -1:

@@ -58,7 +58,7 @@ class Transactions:
         if not 0 < len(list(_parts(txn))) <= MAX_PARTS:
             raise InvalidError(f"a transaction has 1 to {MAX_PARTS:,} parts")
         home = self.kernel.shards[txn.home]
-        known = home.producers.check(txn.producer, 0, txn.sequence, True)
+        known = home.producers.check(txn.producer, 0, txn.sequence)
         if known is not None:
             receipt = m.TxnReceipt(txn.home, max(known, 0), True)
             entry = self.kernel.barrier(Durability.SYNCED)
