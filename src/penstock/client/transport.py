@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock.client.spin import Spin, may_spin
 from penstock.errors import UnavailableError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
@@ -20,6 +21,7 @@ _MAX_PARTS = 512  # of one sendmsg; the kernel's own limit is 1024
 _STALL_MS = 30_000  # a peer that reads nothing for so long is taken for lost
 _SLICE_MS = 100
 _SHORTEST_WAIT_S = 0.001
+_NOW = int(socket.MSG_DONTWAIT)
 _TIMEVAL = struct.Struct("@ll")
 
 
@@ -60,6 +62,7 @@ class SocketTransport:
         self._receiving = threading.Lock()
         self._inbox: list[bytearray] = []
         self._wait_s = 0.0
+        self._spin = Spin() if may_spin() else None
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Sends all parts. While the peer does not read, what it sends is taken in meanwhile."""
@@ -113,14 +116,14 @@ class SocketTransport:
             return self._receive_once(timeout)
 
     def _receive_once(self, timeout: float | None) -> list[bytearray]:
-        if timeout is not None and timeout < _SHORTEST_WAIT_S:
-            flags = int(socket.MSG_DONTWAIT)
-        else:
-            flags = 0
-            self._limit_wait(timeout)
         rest = self._splitter.buffer()
+        into = self._scratch if rest is None else rest
         try:
-            count = self._socket.recv_into(self._scratch if rest is None else rest, 0, flags)
+            if timeout is not None and timeout < _SHORTEST_WAIT_S:
+                count = self._socket.recv_into(into, 0, _NOW)
+            else:
+                self._limit_wait(timeout)
+                count = self._wait(into)
         except BlockingIOError:
             return []
         except OSError as error:
@@ -131,6 +134,12 @@ class SocketTransport:
             return self._splitter.feed(self._scratch[:count])
         whole = self._splitter.filled(count)
         return [] if whole is None else [whole]
+
+    def _wait(self, into: memoryview) -> int:
+        receive = self._socket.recv_into
+        if self._spin is None:
+            return receive(into)
+        return self._spin.wait(lambda: receive(into, 0, _NOW), lambda: receive(into))
 
     def _limit_wait(self, timeout: float | None) -> None:
         # The kernel keeps the time-out, so that a wait costs one system call and not two. It is

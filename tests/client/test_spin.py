@@ -1,0 +1,117 @@
+"""How a blocking client waits: it looks again and again only where that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.client.spin import LONGEST_SPIN_S, Spin, may_spin
+
+LOOK_S = 2e-6
+
+
+class Scene:
+    """A clock that moves with every look, and an answer that comes at a known time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.answer_s = 0.0
+        self.looks = self.blocks = 0
+        self.slept_s = 0.0
+        self.spin = Spin(lambda: self.now_s, self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+        self.now_s += seconds
+
+    def _attempt(self) -> int:
+        self.now_s += LOOK_S
+        self.looks += 1
+        if self.now_s < self.answer_s:
+            raise BlockingIOError
+        return 7
+
+    def _block(self) -> int:
+        self.blocks += 1
+        self.now_s = max(self.now_s, self.answer_s)
+        return 7
+
+    def wait(self, latency_s: float) -> None:
+        self.looks = self.blocks = 0
+        self.slept_s = 0.0
+        self.answer_s = self.now_s + latency_s
+        assert self.spin.wait(self._attempt, self._block) == 7
+        assert self.now_s >= self.answer_s
+
+    def settle(self, latency_s: float) -> None:
+        for _ in range(30):
+            self.wait(latency_s)
+
+
+def test_the_first_wait_blocks_at_once():
+    scene = Scene()
+    scene.wait(50e-6)
+    assert (scene.looks, scene.blocks) == (0, 1)
+
+
+def test_quick_answers_are_looked_for_and_nothing_blocks():
+    scene = Scene()
+    scene.settle(60e-6)
+    assert scene.blocks == 0
+    assert scene.looks > 1
+    assert scene.slept_s == 0
+
+
+def test_answers_of_a_device_are_slept_for_half_the_time():
+    scene = Scene()
+    scene.settle(300e-6)
+    assert scene.blocks == 0
+    assert 50e-6 < scene.slept_s < 200e-6
+    assert scene.looks * LOOK_S <= LONGEST_SPIN_S + LOOK_S
+
+
+def test_slow_answers_are_not_looked_for():
+    scene = Scene()
+    scene.settle(5e-3)
+    assert (scene.looks, scene.blocks) == (0, 1)
+
+
+def test_one_idle_hour_is_forgotten_after_a_few_quick_answers():
+    scene = Scene()
+    scene.settle(60e-6)
+    scene.wait(3600.0)
+    assert scene.blocks == 1
+    assert scene.looks * LOOK_S <= LONGEST_SPIN_S + LOOK_S
+    waits = 0
+    while True:
+        scene.wait(60e-6)
+        waits += 1
+        if not scene.blocks:
+            break
+    assert waits < 10
+
+
+def test_what_else_happens_is_passed_on_and_remembered_as_a_wait():
+    scene = Scene()
+    scene.settle(60e-6)
+
+    def lost() -> int:
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        scene.spin.wait(lost, lost)
+
+
+@pytest.mark.parametrize("word", ["off", "0", "No"])
+def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch, word: str):
+    monkeypatch.setenv("PENSTOCK_SPIN", word)
+    assert not may_spin()
+
+
+@pytest.mark.parametrize(("cores", "may"), [(1, False), (2, True)])
+def test_one_core_is_left_to_others(monkeypatch: pytest.MonkeyPatch, cores: int, may: bool):
+    monkeypatch.delenv("PENSTOCK_SPIN", raising=False)
+    allowed: Callable[[int], set[int]] = lambda _: set(range(cores))  # noqa: E731
+    monkeypatch.setattr("os.sched_getaffinity", allowed, raising=False)
+    assert may_spin() is may
