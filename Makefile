@@ -12,7 +12,7 @@ help: ## print this list
 setup: $(STAMP) ## make .venv and install Penstock with the developer tools
 
 # Touched last, so that an interrupted install is done again.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py src/penstock/wire/_packing.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' is not: try make setup PYTHON=python3.12" >&2; \
 	  exit 1; }
@@ -45,5 +45,6 @@ docs: setup ## check the links of the docs and run their examples
 	$(BIN)/python tools/check_docs.py
 
 clean: ## remove all that the other targets made, .venv included
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f src/penstock/wire/_packing.*.so
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

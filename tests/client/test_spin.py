@@ -65,9 +65,9 @@ def test_quick_answers_are_looked_for_and_nothing_blocks():
 
 def test_answers_of_a_device_are_slept_for_half_the_time():
     scene = Scene()
-    scene.settle(300e-6)
+    scene.settle(450e-6)
     assert scene.blocks == 0
-    assert 50e-6 < scene.slept_s < 200e-6
+    assert 100e-6 < scene.slept_s < 250e-6
     assert scene.looks * LOOK_S <= LONGEST_SPIN_S + LOOK_S
 
 

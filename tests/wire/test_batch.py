@@ -20,6 +20,8 @@ from penstock.wire.columns import BinaryColumn
 from penstock.wire.encode import encode_batch
 from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_RAW_BYTES
 
+pytestmark = pytest.mark.usefixtures("version")
+
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 HEADERS = st.dictionaries(st.text(max_size=5), st.binary(max_size=8), max_size=3)
 

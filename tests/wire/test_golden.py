@@ -12,6 +12,8 @@ from penstock.wire.batch import HEADER_BYTES, Batch, stamp
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Flag, PopMode, Settle, Verb
 
+pytestmark = pytest.mark.usefixtures("version")
+
 # magic, length 112 | base | epoch, node flags | arrived | checksum
 PLAIN_NODE_PART = "50534231 70000000 0000000000000000 00000000 00000000 0000000000000000"
 # version, codec, priority, columns | count | producer | sequence | timestamp | due

@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import Callable
 
-LONGEST_SPIN_S = 200e-6  # in one wait
-SOON_S = 150e-6  # answers that quick are looked for from the start
+LONGEST_SPIN_S = 400e-6  # in one wait
+SOON_S = 320e-6  # answers that quick are looked for from the start
 WORTH_IT_S = 500e-6  # beyond this, a sleep is small beside the wait
 _MEMORY = 0.25  # the weight of the last wait
 _LONGEST_REMEMBERED_S = 2e-3  # so that one idle hour is forgotten after a few answers
 _TIMER_SLACK_S = 50e-6  # by so much the kernel lets a short sleep end too late
+_make_way = getattr(os, "sched_yield", time.monotonic)  # only time that nobody wants is used
 _OFF = {"0", "off", "no", "false"}
 
 
@@ -71,5 +72,6 @@ class Spin:
             try:
                 return attempt()
             except BlockingIOError:
+                _make_way()
                 if self._clock() >= until_s:
                     raise

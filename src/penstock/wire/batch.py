@@ -17,6 +17,7 @@ import xxhash
 
 from penstock.errors import DamagedError, ProtocolError, TooLargeError
 from penstock.wire import codec as codecs
+from penstock.wire import packing
 from penstock.wire.buffers import Buffer, pad8
 from penstock.wire.columns import BinaryColumn, Longs, Rows, padded
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, MAX_PRIORITY
@@ -34,7 +35,6 @@ HEADER = struct.Struct("<4sIQIIqQ BBBB I QQ qq II II")
 _STAMP = struct.Struct("<QIIq")
 _CHECKSUM = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<QQQ")
-_PAIR = struct.Struct("<ii")
 
 
 class Columns:
@@ -98,13 +98,16 @@ def checksum_of(buffer: Buffer) -> int:
 
 def seal(parts: list[Buffer]) -> bytearray:
     """Joins header and body into one buffer and writes the length and the checksum into it."""
-    buffer = bytearray().join(parts)
+    return seal_in_place(bytearray().join(parts))
+
+
+def seal_in_place(buffer: bytearray) -> bytearray:
+    """The same buffer, a header and a body, after writing the length and the checksum into it."""
     if len(buffer) > MAX_BATCH_BYTES:
         raise TooLargeError(f"a batch of {len(buffer):,} bytes; the limit is {MAX_BATCH_BYTES:,}")
     struct.pack_into("<I", buffer, 4, len(buffer))
     _CHECKSUM.pack_into(buffer, 32, checksum_of(buffer))
     return buffer
-
 
 
 def stamp(buffer: Buffer, base: int, epoch: int, arrived_us: int) -> None:
@@ -172,19 +175,18 @@ class Batch:
     def check(self) -> None:
         """ProtocolError if the columns do not fit each other; opens a compressed body."""
         header = self.header
-        if header.count == 1 and not header.columns and not header.codec:
-            if len(self.buffer) < HEADER_BYTES + 8:
-                raise ProtocolError("column offsets reach past the end of the batch")
-            first, end = _PAIR.unpack_from(self.buffer, HEADER_BYTES)
-            if first or not 0 <= end <= len(self.buffer) - HEADER_BYTES - 8:
-                raise ProtocolError("column offsets are not ascending inside the batch")
-            return
-        _ = self._columns
+        if header.columns or header.codec:
+            _ = self._columns
+        else:
+            packing.data_length(self.buffer, HEADER_BYTES, header.count)
 
     @cached_property
     def values(self) -> list[bytes]:
         """The values, in order."""
-        return self._columns.values.tolist()
+        header = self.header
+        if header.columns or header.codec:
+            return self._columns.values.tolist()
+        return packing.slice_values(self.buffer, HEADER_BYTES, header.count)
 
     @cached_property
     def keys(self) -> list[bytes | None]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.errors import InvalidError, TooLargeError
 from penstock.wire import codec as codecs
+from penstock.wire import packing
 from penstock.wire.batch import (
     _ORIGIN,
     HEADER,
@@ -17,10 +18,9 @@ from penstock.wire.batch import (
     VERSION,
     Columns,
     Origin,
-    seal,
+    seal_in_place,
 )
-from penstock.wire.buffers import Buffer
-from penstock.wire.columns import Ints, pack_binary, pack_nullable, padded
+from penstock.wire.columns import Ints
 from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_PRIORITY
 
 _pack_headers = msgspec.msgpack.Encoder().encode
@@ -51,19 +51,27 @@ def encode_batch(
     """
     count = len(values)
     _check(count, priority, keys, timestamps_us, headers)
+    front = HEADER_BYTES if origin is None else HEADER_BYTES + _ORIGIN.size
+    columns = 0
     try:
-        columns, parts = _body(values, keys, timestamps_us, headers, origin, lengths)
+        buffer = packing.pack_values(values, front, lengths)
+        if keys is not None or timestamps_us is not None or headers is not None:
+            columns = _append(buffer, keys, timestamps_us, headers)
     except TypeError as error:
         raise InvalidError(f"values and keys must be bytes: {error}") from error
-    raw_length = sum(map(len, parts))
+    if origin is not None:
+        columns |= Columns.ORIGIN
+        _ORIGIN.pack_into(buffer, HEADER_BYTES, *origin)
+    raw_length = len(buffer) - HEADER_BYTES
     codec = 0
     if compression != "none":
-        codec, parts = codecs.compress(compression, parts)
-    header = HEADER.pack(
-        MAGIC, HEADER_BYTES, 0, 0, 0, 0, 0, VERSION, codec, priority, columns, count, producer,
+        codec, parts = codecs.compress(compression, [memoryview(buffer)[HEADER_BYTES:]])
+        buffer = bytearray().join([bytes(HEADER_BYTES), *parts])
+    HEADER.pack_into(
+        buffer, 0, MAGIC, 0, 0, 0, 0, 0, 0, VERSION, codec, priority, columns, count, producer,
         sequence, timestamp_us, due_us, ttl_ms, generation, instance, raw_length,
     )  # fmt: skip
-    return seal([header, *parts])
+    return seal_in_place(buffer)
 
 
 def _check(count: int, priority: int, *columns: Sequence[object] | None) -> None:
@@ -76,31 +84,22 @@ def _check(count: int, priority: int, *columns: Sequence[object] | None) -> None
             raise InvalidError(f"a column has {len(column)} entries for {count} values")
 
 
-def _body(
-    values: Sequence[bytes],
+def _append(
+    buffer: bytearray,
     keys: Sequence[bytes | None] | None,
     timestamps_us: Sequence[int] | None,
     headers: Sequence[Mapping[str, bytes] | None] | None,
-    origin: Origin | None,
-    lengths: Ints | None,
-) -> tuple[int, list[Buffer]]:
+) -> int:
+    """Adds the optional columns to the values; which ones they are."""
     columns = 0
-    parts: list[Buffer] = []
-    if origin is not None:
-        columns |= Columns.ORIGIN
-        parts.append(_ORIGIN.pack(*origin))
-    parts += pack_binary(values, lengths)
     if keys is not None:
-        columns |= Columns.KEYS
-        if None in keys:
-            columns |= Columns.KEY_NULLS
-            parts += pack_nullable(keys)
-        else:
-            parts += pack_binary(keys)  # type: ignore[arg-type]  # no None in it
+        packed, nullable = packing.pack_keys(keys)
+        columns |= Columns.KEYS | Columns.KEY_NULLS if nullable else Columns.KEYS
+        buffer += packed
     if timestamps_us is not None:
         columns |= Columns.TIMES
-        parts += padded(np.asarray(timestamps_us, np.int64).tobytes())
+        buffer += np.asarray(timestamps_us, np.int64).tobytes()
     if headers is not None:
         columns |= Columns.HEADERS
-        parts += pack_binary([_pack_headers(row) if row else b"" for row in headers])
-    return columns, parts
+        buffer += packing.pack_values([_pack_headers(row) if row else b"" for row in headers])
+    return columns
