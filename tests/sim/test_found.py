@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.client import ops_push
+from penstock.client import ops_push, ops_topic
 from penstock.core.changes import Change, Given, Op
+from penstock.core.effects import Append, Send
+from penstock.core.fabric import Fabric
 from penstock.core.kernel import Kernel
 from penstock.core.leases import Leases
 from penstock.core.liveness import Liveness
@@ -15,8 +17,10 @@ from penstock.core.queue import QueueShard, Totals
 from penstock.core.queue_rules import next_given, overdue, settle
 from penstock.core.records import Kind, PushMeta, pack_push
 from penstock.core.runs import Run
+from penstock.core.shard import Replayed
 from penstock.errors import LeaseLostError
-from penstock.sim.actors import Stage, Stream
+from penstock.sim import host
+from penstock.sim.actors import Actor, Stage, Stream
 from penstock.sim.client import Client, Script, Sleep
 from penstock.sim.consumers import Consumer
 from penstock.sim.disk import SimDisk
@@ -25,14 +29,16 @@ from penstock.sim.host import Host, Size
 from penstock.sim.network import Network
 from penstock.sim.world import World
 from penstock.store.disk import DiskError
+from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.encode import encode_batch
+from penstock.wire.entry import Entry
 from penstock.wire.frames import Settle, SettleItem
 from penstock.wire.messages import QueueOptions, StreamInfo
 
 
 def new_queue() -> QueueShard:
-    return QueueShard(0, 1, QueueOptions(), Totals(lambda location, size: None))
+    return QueueShard(0, 1, QueueOptions(), Totals(lambda places: None))
 
 
 def store(queue: QueueShard, rows: int = 1, *, priority: int = 0, due_us: int = 0) -> int:
@@ -229,3 +235,122 @@ def test_files_dropped_after_the_checkpoint_do_not_stop_maintenance_after_a_rest
 
     machine.run(script, 120)
     assert not any("maintenance failed" in line for line in machine.world.trace)
+
+
+def test_a_lease_lasts_although_the_clock_was_set_back_while_the_node_was_down() -> None:
+    machine = Machine()
+    actor = machine.consumer()
+    accepted: list[bool | None] = []
+
+    def script(_: Client) -> Script[None]:
+        queue = yield from actor.open_queue()
+        yield from ops_push.push(queue, b"message")
+        popped = yield from actor.pop(queue, 1, 0.0)
+        machine.host.crash(power_loss=False, down_us=1000)
+        machine.host.jump_clock(-20_000_000)
+        yield Sleep(500_000)
+        yield from actor.settle(queue, popped, Settle.ACK)
+        accepted.extend(each.accepted for each in popped[0][1].settlements)
+
+    machine.run(script)
+    assert accepted == [True]
+
+
+def test_a_push_to_memory_is_answered_once_although_the_disk_is_full() -> None:
+    machine = Machine()
+    actor = machine.consumer(durability="memory")
+    levels: list[str] = []
+
+    def script(_: Client) -> Script[None]:
+        queue = yield from actor.open_queue()
+        machine.disk.full_until_us = machine.world.now_us + 1_000_000
+        receipt = yield from ops_push.push(queue, b"message")
+        levels.append(receipt.durability)
+        yield Sleep(3_000_000)
+
+    machine.run(script)
+    assert levels == ["memory"]
+
+
+def test_what_is_not_written_yet_is_delivered_together_with_what_must_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "WRITE_US", 100_000)
+    machine = Machine(lambda world: SimDisk(world, slow_reads=1.0))
+    actor = machine.consumer(durability="memory")
+    taken: list[bytes] = []
+
+    def script(_: Client) -> Script[None]:
+        queue = yield from actor.open_queue()
+        yield from ops_push.push(queue, b"old", durability="synced")
+        machine.host.crash(power_loss=False, down_us=1000)  # it is not in the node's memory now
+        yield Sleep(2_000_000)
+        yield from ops_push.push(queue, b"new")
+        popped = yield from actor.pop(queue, 2, 0.0)
+        taken.extend(delivery.value for _message, delivery in popped)
+
+    machine.run(script)
+    assert sorted(taken) == [b"new", b"old"]
+
+
+def test_a_token_of_a_claim_is_not_given_again_after_a_power_loss() -> None:
+    machine = Machine()
+    actor = Actor(machine.stage, machine.client, Stream("topic", "t", {"partitions": 1}))
+    tokens: list[int] = []
+
+    def script(_: Client) -> Script[None]:
+        topic = yield from actor.open_topic()
+        for member in range(12):
+            info = yield from ops_topic.claim(topic, 0, "group", f"member-{member}", 0.01)
+            tokens.append(info.token)
+            machine.host.crash(power_loss=True, down_us=1000)
+            yield Sleep(1_000_000)
+
+    machine.run(script)
+    assert tokens == list(range(1, 13))
+
+
+def appended(fabric: Fabric) -> list[Entry]:
+    """What the core wants to log, taken out of its effects."""
+    return [effect.entry for effect in fabric.take_effects() if isinstance(effect, Append)]
+
+
+def fabric_with_a_session() -> tuple[Fabric, int, list[Entry]]:
+    """One entry, bound to a session; and all that was logged for it."""
+    fabric = Fabric(1, 0)
+    fabric.connections[1] = {}
+    info, _ = fabric.control.open(m.Open("table", "t"))
+    number, _ = fabric.tables.begin(m.SessionOpen(1000))
+    fabric.tables.put(m.Put(info.id, b"key", b"value", session=number))
+    entries = appended(fabric)
+    fabric.committed(entries, 0)
+    return fabric, number, entries
+
+
+def test_nobody_hears_of_the_end_of_a_session_before_it_is_safe() -> None:
+    fabric, number, _ = fabric_with_a_session()
+    fabric.tables.end(number)
+    entries = appended(fabric)
+    calls: list[m.Request] = [m.SessionKeep(number), m.SessionClose(number)]
+    for request, call in enumerate(calls):
+        fabric.calls.run(1, request, call)
+    effects = fabric.take_effects()
+    assert not [effect for effect in effects if isinstance(effect, Send)]
+    entries += [effect.entry for effect in effects if isinstance(effect, Append)]
+    fabric.committed(entries, 0)
+    assert len([each for each in fabric.take_effects() if isinstance(each, Send)]) == 2
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_session_does_not_outlive_its_entries(kept: int) -> None:
+    """A crash after any of the records that end it."""
+    fabric, number, entries = fabric_with_a_session()
+    fabric.tables.end(number)
+    ending = [entry for entry in appended(fabric) if entry.kind != Kind.BARRIER]
+    assert len(ending) == 2
+    again = Fabric(1, 0)
+    for each in (*entries, *ending[:kept]):
+        again.replay(Replayed(each.shard, each.kind, each.number, each.meta, None, 0, 0), 0)
+    again.restart(0)
+    there = any(shard.table(1).cells for shard in again.kernel.shards)
+    assert there == (number in again.tables.sessions) == (kept == 0)

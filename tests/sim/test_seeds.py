@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.errors import InvalidError
 from penstock.sim import run, run_many
 from penstock.sim.damage import run_damaged
+from penstock.sim.parts import PARTS
+from penstock.sim.scenario import Scenario
 
 MINUTES = 0.1
 FAULTS = ("all", "crash", "disk", "net", "crash,disk")
@@ -30,10 +33,21 @@ def test_flipped_bits_are_never_served_and_nothing_is_lost_in_silence(seed: int)
 
 
 def test_a_run_without_faults_is_busy() -> None:
-    figures = run(1, MINUTES, "none").figures
-    for name in ("pushes", "deliveries", "reads", "table_calls", "transactions", "checkpoints"):
-        assert figures[name] > 0, name
-    assert figures["crashes"] == figures["disk_failures"] == 0
+    figures = run(1, MINUTES, "none", "all").figures
+    idle = {name for name, count in figures.items() if not count}
+    assert idle == {"faults", "crashes", "power_losses", "disk_failures"}
+
+
+def test_seeds_choose_different_parts_and_between_them_all() -> None:
+    chosen = [Scenario(seed, MINUTES, "none").parts for seed in range(1, 41)]
+    assert len(set(map(tuple, chosen))) > 30
+    assert {part for parts in chosen for part in parts} == set(PARTS)
+
+
+def test_parts_can_be_named() -> None:
+    assert run(1, 0.02, "none", "held,claims").parts == ["held", "claims"]
+    with pytest.raises(InvalidError, match="nonsense"):
+        run(1, 0.02, "none", "held,nonsense")
 
 
 def test_faults_strike() -> None:

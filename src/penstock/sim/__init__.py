@@ -14,9 +14,12 @@ from penstock.sim.scenario import Scenario
 __all__ = ["Verdict", "run", "run_many"]
 
 
-def run(seed: int, minutes: float = 1.0, faults: str = "all") -> Verdict:
-    """One run of so many virtual minutes. `faults`: all, none, or some of disk, net, crash."""
-    return Scenario(seed, minutes, faults).run()
+def run(seed: int, minutes: float = 1.0, faults: str = "all", parts: str = "") -> Verdict:
+    """One run of so many virtual minutes. `faults`: all, none, or some of disk, net, crash.
+
+    `parts`: all, or some of `penstock.sim.parts.PARTS`, with commas; otherwise the seed chooses.
+    """
+    return Scenario(seed, minutes, faults, parts).run()
 
 
 def run_many(

@@ -52,6 +52,7 @@ class Stage:
     network: Network
     node: Listener
     history: History
+    half: bool = False  # half of the work is done
     over: bool = False  # no new work
 
 

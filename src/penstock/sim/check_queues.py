@@ -7,31 +7,31 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from penstock.sim.actors import Stream
+from penstock.sim.check_terms import may_expire
 from penstock.sim.history import Delivery, History, Push, Settlement
 
 UNSYNCED_US = 5_000_000  # what is written and not synced is at risk for so long, at most
+FOREVER_US = 1 << 62
 
 
 def check_queue(history: History, queue: Stream) -> list[str]:
     """Everything that is wrong with one queue."""
-    mine = [each for each in history.deliveries if each.queue == queue.name]
-    by_value: dict[bytes, list[Delivery]] = defaultdict(list)
-    for each in mine:
-        by_value[each.value].append(each)
+    by_value = history.by_value(queue.name)
     found: list[str] = []
     for value, deliveries in by_value.items():
         push = history.pushes.get(value)
-        found += _check_origin(queue, value, push, deliveries)
+        found += _check_origin(queue, value, push, deliveries, history)
         found += _check_acks(value, deliveries, history)
         found += _check_causes(value, push, deliveries, history)
+        found += _check_leases(value, deliveries, history)
     found += _check_lost(history, queue, by_value)
     if queue.ordered != "no":
-        found += _check_order(history, queue, mine)
+        found += _check_order(history, queue, by_value)
     return found
 
 
 def _check_origin(
-    queue: Stream, value: bytes, push: Push | None, deliveries: list[Delivery]
+    queue: Stream, value: bytes, push: Push | None, deliveries: list[Delivery], history: History
 ) -> Iterator[str]:
     if push is None:
         yield f"ghost: {value!r} was delivered from {queue.name} and never sent"
@@ -43,7 +43,9 @@ def _check_origin(
     places = {(each.shard, each.position) for each in deliveries}
     if push.place is not None:
         places.add(push.place)
-    if len(places) > 1:
+    until_us = max(each.got_us for each in deliveries)
+    lost = history.trouble.may_lose(queue.level, push.sent_us, until_us)  # and sent again
+    if len(places) > 1 and not lost:
         yield f"stored twice: {value!r} is at {sorted(places)} (shard, position)"
 
 
@@ -73,21 +75,19 @@ def _check_acks(value: bytes, deliveries: list[Delivery], history: History) -> I
 
 
 def _at_risk(acked: Delivery, settlement: Settlement, until_us: int, history: History) -> bool:
-    """Whether a power loss may have taken an ack that was only written."""
-    return acked.level != "synced" and any(
-        settlement.sent_us <= at <= until_us for at in history.power_losses
-    )
+    """Whether an ack may have been lost that was not safe."""
+    return history.trouble.may_lose(acked.level, settlement.sent_us, until_us)
 
 
 def _check_causes(
     value: bytes, push: Push | None, deliveries: list[Delivery], history: History
 ) -> Iterator[str]:
     """Of every two deliveries the later must have a cause, and a higher count."""
-    line = sorted(deliveries, key=lambda each: each.grant)
-    for first, second in pairwise(line):
+    for first, second in pairwise(deliveries):
         begun_us = max(first.asked_us, 0 if push is None else push.sent_us)
-        lost_power = any(begun_us <= at <= second.got_us for at in history.power_losses)
-        if second.count <= first.count and not lost_power:
+        lost = history.trouble.may_lose_leases(first.level, begun_us, second.got_us)
+        redriven = _redriven(history, first, begun_us, second.got_us)
+        if second.count <= first.count and not (lost or redriven):
             yield (
                 f"delivery count: {value!r} came with {first.count} under grant {first.grant} and "
                 f"with {second.count} under grant {second.grant}"
@@ -95,11 +95,41 @@ def _check_causes(
         expired = second.got_us >= begun_us + first.lease_us
         nacked = any(s.op == "nack" and s.sent_us <= second.got_us for s in first.settlements)
         between = second.count > first.count + 1  # there was one that nobody noted
-        if not (expired or nacked or lost_power or between):
+        if not (expired or nacked or lost or redriven or between):
             yield (
                 f"delivered again without a cause: {value!r} under grant {first.grant} at "
                 f"{first.got_us} and under {second.grant} at {second.got_us}"
             )
+
+
+def _redriven(history: History, delivery: Delivery, start_us: int, end_us: int) -> bool:
+    """Whether a message may have been a dead letter, and come back, in this time."""
+    redrives = (each for each in history.upkeep if each.op == "redrive")
+    return any(each.queue == delivery.queue and each.within(start_us, end_us) for each in redrives)
+
+
+def _check_leases(value: bytes, deliveries: list[Delivery], history: History) -> Iterator[str]:
+    """A lease lasts as long as was asked for, at least; a nack's delay does, too."""
+    trouble = history.trouble
+    for each in deliveries:
+        first = each.settlements[0] if each.settlements else None
+        if first is not None and first.op == "ack" and first.accepted is False:
+            running = first.done_us < each.asked_us + each.lease_us
+            lost = trouble.may_lose_leases(each.level, each.asked_us, first.done_us)
+            if running and not lost and first.transaction is None:
+                yield (
+                    f"lease too short: {value!r}, asked for at {each.asked_us} and leased for "
+                    f"{each.lease_us}, could not be acked at {first.done_us}"
+                )
+    for first_out, second in pairwise(deliveries):
+        for nack in first_out.settlements:
+            if nack.op != "nack" or not nack.accepted or nack.sent_us > second.got_us:
+                continue
+            due_us = nack.sent_us + nack.delay_us - trouble.skew(nack.sent_us, second.got_us)
+            lost = trouble.may_lose(first_out.level, nack.sent_us, second.got_us)
+            redriven = _redriven(history, first_out, nack.sent_us, second.got_us)
+            if second.got_us < due_us and not (lost or redriven):
+                yield f"too early: {value!r}, given back until {due_us}, came at {second.got_us}"
 
 
 def _check_lost(
@@ -107,35 +137,43 @@ def _check_lost(
 ) -> Iterator[str]:
     if not history.drained:
         return
-    for push in history.pushes.values():
-        if push.stream != queue.name or push.stored is not True or push.value in history.dead:
+    for push in history.pushes_to(queue.name):
+        if push.stored is not True or push.duplicate or push.value in history.dead:
             continue
-        if push.value not in by_value and not _may_be_lost(push, history):
+        deliveries = by_value.get(push.value, [])
+        if _may_be_gone(push, deliveries, history):
+            continue
+        if not deliveries:
             yield (
                 f"lost: {push.value!r} was acknowledged ({push.level}) at {push.done_us} and "
                 "never came"
             )
-        deliveries = by_value.get(push.value, [])
         settlements = [each for delivery in deliveries for each in delivery.settlements]
         settled = any(each.op == "ack" and each.accepted is not False for each in settlements)
-        if deliveries and not settled and not _may_be_lost(push, history):
+        if deliveries and not settled:
             yield f"lost: {push.value!r} was delivered, not acknowledged, and is gone"
 
 
-def _may_be_lost(push: Push, history: History) -> bool:
-    """What was only written may go with the power, as long as it is not synced."""
-    return push.level != "synced" and any(
-        push.sent_us <= at <= push.done_us + UNSYNCED_US for at in history.power_losses
-    )
+def _may_be_gone(push: Push, deliveries: list[Delivery], history: History) -> bool:
+    """Lost as far as its level allows, purged, or past its time-to-live."""
+    until_us = push.done_us + UNSYNCED_US if push.level == "written" else FOREVER_US
+    if history.trouble.may_lose(push.level, push.sent_us, until_us):
+        return True
+    purges = (each for each in history.upkeep if each.op.startswith("purge"))
+    if any(each.queue == push.stream and each.within(push.sent_us, FOREVER_US) for each in purges):
+        return True
+    return bool(push.ttl_us) and may_expire(push, deliveries, history)
 
 
-def _check_order(history: History, queue: Stream, deliveries: list[Delivery]) -> Iterator[str]:
+def _check_order(
+    history: History, queue: Stream, by_value: dict[bytes, list[Delivery]]
+) -> Iterator[str]:
     """When a message is out, everything before it (in the queue or of its key) was acked."""
     lines: dict[bytes | None, list[Delivery]] = defaultdict(list)
-    for each in deliveries:
-        push = history.pushes.get(each.value)
+    for value, deliveries in by_value.items():
+        push = history.pushes.get(value)
         if push is not None:
-            lines[push.key if queue.ordered == "key" else None].append(each)
+            lines[push.key if queue.ordered == "key" else None] += deliveries
     for line in lines.values():
         yield from _check_line(line, history)
 

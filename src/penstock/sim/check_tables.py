@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from penstock.sim.actors import Stream
 from penstock.sim.history import History, TableOp
 
 FOREVER_US = 1 << 62
@@ -27,11 +28,17 @@ class State(NamedTuple):
 _ABSENT = State(None, 0, 0)
 
 
-def check_table(history: History) -> list[str]:
-    """Keys whose history no order explains."""
+def check_table(history: History, table: Stream) -> list[str]:
+    """Keys whose history no order explains, with what is there at the end."""
     keys: dict[bytes, list[TableOp]] = defaultdict(list)
     for op in history.table:
-        keys[op.key].append(op)
+        if op.table == table.name:
+            keys[op.key].append(op)
+    if (final := history.final_tables.get(table.name)) is not None:
+        for key in keys | dict.fromkeys(final.entries):
+            read = TableOp(key, "get", "last", final.sent_us, done_us=final.done_us)
+            read.outcome = final.entries.get(key)
+            keys[key].append(read)
     found: list[str] = []
     for key, ops in sorted(keys.items()):
         if not _Search(ops).explains():

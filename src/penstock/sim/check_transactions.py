@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from penstock.sim.actors import Stream
 from penstock.sim.history import Delivery, History, Transaction
 
 
-def check_transactions(history: History) -> list[str]:
+def check_transactions(history: History, ledger: Stream) -> list[str]:
     """Of every transaction all parts happened, or none."""
     if not history.drained:
         return []
+    entries = history.final_tables[ledger.name].entries
     delivered = {each.value for each in history.deliveries}
     by_value: dict[bytes, list[Delivery]] = {}
     for each in history.deliveries:
@@ -18,16 +20,19 @@ def check_transactions(history: History) -> list[str]:
     return [
         problem
         for each in history.transactions
-        for problem in _check_one(each, history, delivered, by_value[each.acked.value])
+        for problem in _check_one(each, entries, delivered, by_value[each.acked.value])
     ]
 
 
 def _check_one(
-    each: Transaction, history: History, delivered: set[bytes], deliveries: list[Delivery]
+    each: Transaction,
+    entries: dict[bytes, tuple[bytes, int]],
+    delivered: set[bytes],
+    deliveries: list[Delivery],
 ) -> Iterator[str]:
     count = sum(value in delivered for value in each.pushed)
     pushed = count > 0
-    written = history.final_table.get(each.written)
+    written = entries.get(each.written)
     if count not in (0, len(each.pushed)) or pushed != (written is not None):
         done = f"{count} of {len(each.pushed)} pushes, {'the' if written else 'no'} write"
         yield f"half a transaction: of {each.name} ({_outcome(each)}) there is {done}"

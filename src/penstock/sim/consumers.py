@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from penstock.client import ops_topic
 from penstock.client.consume import ConsumeState
@@ -16,6 +17,7 @@ from penstock.errors import PenstockError
 from penstock.sim.actors import RETRY_US, Actor
 from penstock.sim.client import Hear, Script, Sleep
 from penstock.sim.history import Commit, Delivery, Settlement, TopicRead, name_of
+from penstock.wire.batch import Batch
 from penstock.wire.frames import PopMode, Settle, SettleItem
 
 MAX_POP = 20
@@ -25,17 +27,21 @@ Taken = tuple[LeasedMessage, Delivery]
 class Consumer(Actor):
     """Pops and does with the messages what consumers do, good and bad."""
 
+    pause_us: ClassVar = 20_000
+    max_pop: ClassVar = MAX_POP
+    gives_back: ClassVar = 0.25  # how often
+
     def run(self) -> Script[None]:
         """Until the work is over."""
         queue = yield from self.open_queue()
         while self.busy:
             try:
-                taken = yield from self.pop(queue, self.world.between(1, MAX_POP), 1.0)
+                taken = yield from self.pop(queue, self.world.between(1, self.max_pop), 1.0)
             except PenstockError:
                 yield Sleep(RETRY_US)
                 continue
             if taken:
-                yield from self.rest(20_000)
+                yield from self.rest(self.pause_us)
                 self.client.spawn(self.treat(queue, taken))
 
     def pop(self, queue: QueueState, messages: int, wait_s: float) -> Script[list[Taken]]:
@@ -71,7 +77,7 @@ class Consumer(Actor):
             yield Sleep(self.world.between(0, lease_us // 2))
             yield from self.settle(queue, taken, Settle.EXTEND, lease_us // 1000)
             yield Sleep(self.world.between(lease_us // 2, lease_us))
-        if self.world.chance(0.25):
+        if self.world.chance(self.gives_back):
             given_back = [each for each in taken if self.world.chance(0.5)]
             kept = [each for each in taken if each not in given_back]
             delay_ms = self.world.between(1, 800) if self.world.chance(0.3) else 0
@@ -145,9 +151,7 @@ class TopicReader(Actor):
         while self.busy:
             try:
                 batches = yield from reader.read(1.0)
-                for batch in batches:
-                    for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True):
-                        self._read(offset, value)
+                self.note(batches)
                 if batches and self.world.chance(0.3):
                     assert reader.offset is not None
                     yield from self._commit(reader.offset, topic)
@@ -160,12 +164,15 @@ class TopicReader(Actor):
         if not error.retriable and self.stream.level == "synced":
             self.client.fail(f"reading partition {self.partition} failed: {error!r}")
 
-    def _read(self, offset: int, value: bytes) -> None:
-        read = TopicRead(
-            self.stream.name, self.partition, offset, name_of(value), self.client.name,
-            self.world.now_us,
-        )  # fmt: skip
-        self.history.reads.append(read)
+    def note(self, batches: list[Batch]) -> None:
+        """Notes what was read."""
+        for batch in batches:
+            for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True):
+                read = TopicRead(
+                    self.stream.name, self.partition, offset, name_of(value), self.client.name,
+                    self.world.now_us,
+                )  # fmt: skip
+                self.history.reads.append(read)
 
     def _commit(self, offset: int, topic: TopicState) -> Script[None]:
         group = self.client.name

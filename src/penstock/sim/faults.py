@@ -54,6 +54,7 @@ class Injector:
         kinds: list[Callable[[], None]] = []
         if faults.net:
             kinds += [self._cut, self._cut, self._slow, self._kill_client, self._kill_client]
+            kinds.append(self._stall)
         if faults.crash:
             kinds += [self._crash, self._die_soon, self._die_writing, self._pause]
             kinds.append(self._restart_badly)
@@ -96,6 +97,9 @@ class Injector:
 
     def _kill_client(self) -> None:
         self.world.random.choice(self.processes).crash(self.world.between(10_000, 2_000_000))
+
+    def _stall(self) -> None:
+        self.host.stall(self.world.between(10_000, 2_000_000))
 
     # --- node ------------------------------------------------------------------------------
 

@@ -5,13 +5,18 @@ Times are of the world's clock. An outcome of None means: nobody knows.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(slots=True)
 class Push:
-    """One message on its way in. `stored`: True acknowledged, False refused, None unknown."""
+    """One message on its way in. `stored`: True acknowledged, False refused, None unknown.
+
+    Of several pushes with the same `id` all but one may be told that they are a `duplicate`.
+    """
 
     stream: str
     value: bytes
@@ -24,6 +29,14 @@ class Push:
     place: tuple[int, int] | None = None  # shard or partition, and position or offset
     level: str = "synced"
     transaction: str | None = None
+    id: bytes | None = None
+    held: bool = False
+    duplicate: bool = False
+    priority: int = 0
+    ttl_us: int = 0
+    delay_us: int = 0
+    scheduled: bool = False  # for a time of the clock, and not for so long after its arrival
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -80,7 +93,7 @@ class TableOp:
     if_version: int | None = None
     done_us: int = 0
     outcome: Any = None  # get: (value, version) or None; writes: version; conflict: "conflict"
-    transaction: str | None = None
+    table: str = "table"
 
 
 @dataclass(slots=True)
@@ -108,6 +121,189 @@ class Commit:
     read: bool = False
 
 
+@dataclass(slots=True)
+class Pass:
+    """A partition, read from its start to its end."""
+
+    topic: str
+    partition: int
+    sent_us: int
+    done_us: int
+    rows: list[tuple[int, bytes]]
+
+
+@dataclass(slots=True)
+class LatestBatch:
+    """A batch of a topic that keeps the latest of every key. `base` is -1 if nobody knows it."""
+
+    topic: str
+    keys: list[bytes]
+    values: list[bytes]
+    sent_us: int
+    base: int = -1
+    done_us: int = 0
+
+
+@dataclass(slots=True)
+class FinalTable:
+    """All entries of a table at the end: value and version."""
+
+    sent_us: int
+    done_us: int
+    entries: dict[bytes, tuple[bytes, int]]
+
+
+@dataclass(slots=True)
+class Heard:
+    """One entry of an event, or that events were lost."""
+
+    got_us: int
+    key: bytes = b""
+    value: bytes = b""
+    version: int = 0  # 0: the entry is gone
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Probe:
+    """A write by a watcher itself: when it hears of it, it has heard of all that came before."""
+
+    sent_us: int
+    heard: int  # how many entries it had heard by then
+
+
+@dataclass(slots=True)
+class Resync:
+    """What a watcher found when it read anew because events were lost."""
+
+    sent_us: int
+    done_us: int
+    versions: dict[bytes, int]
+
+
+@dataclass(slots=True)
+class Watch:
+    """One watch, from when it was registered."""
+
+    table: str
+    watcher: str
+    started_us: int
+    heard: list[Heard] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
+    resyncs: list[Resync] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Look:
+    """A session's entry as somebody found it."""
+
+    sent_us: int
+    done_us: int
+    there: bool
+
+
+@dataclass(slots=True)
+class Session:
+    """A session with one entry. Times are 0 as long as nobody knows."""
+
+    key: bytes
+    ttl_us: int
+    opened_us: int  # when it was asked for
+    put_us: int = 0  # when the entry was known to be written
+    kept: list[tuple[int, int, bool]] = field(default_factory=list)  # sent, done, still there
+    closed_us: int = 0  # sent
+    ended_us: int = 0  # known to be over
+    late_put: bool = False  # an entry was bound to it after it was known to be over
+    looks: list[Look] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Claim:
+    """One call of a group member: claim, renew, unclaim, commit, or committed (a look)."""
+
+    op: str
+    topic: str
+    partition: int
+    owner: str
+    token: int  # that it goes by, or that it got
+    sent_us: int
+    lease_us: int = 0
+    offset: int = -1
+    done_us: int = 0
+    accepted: bool | None = None
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """A call that changes a whole queue: purge, purge_dead, redrive."""
+
+    queue: str
+    op: str
+    sent_us: int
+    done_us: int = 0  # 0: nobody knows how it ended
+
+    def within(self, start_us: int, end_us: int) -> bool:
+        """Whether it may have taken effect in this time."""
+        return self.sent_us <= end_us and (not self.done_us or self.done_us >= start_us)
+
+
+@dataclass(slots=True)
+class Release:
+    """A call that releases one held message, by its id."""
+
+    queue: str
+    id: bytes
+    sent_us: int
+    done_us: int = 0
+    answer: str = ""
+
+
+@dataclass(slots=True)
+class Refusal:
+    """A push that was refused because the queue is full."""
+
+    queue: str
+    count: int
+    sent_us: int
+    done_us: int
+
+
+@dataclass(slots=True)
+class Peek:
+    """What a look at a queue, or at its dead letters, showed."""
+
+    queue: str
+    dead: bool
+    sent_us: int
+    done_us: int
+    values: list[bytes]
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What befell the node, and when."""
+
+    crashes: list[int] = field(default_factory=list)  # of the process or the machine
+    power_losses: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    jumps: list[tuple[int, int]] = field(default_factory=list)  # of its clock: when, how far
+
+    def may_lose(self, level: str, start_us: int, end_us: int) -> bool:
+        """Whether what was only so safe may have been lost in this time."""
+        if level == "synced":
+            return False
+        times = self.crashes if level == "memory" else self.power_losses
+        return any(start_us <= at <= end_us for at in times)
+
+    def may_lose_leases(self, level: str, start_us: int, end_us: int) -> bool:
+        """The same for leases, which nowhere are more than written."""
+        return self.may_lose("memory" if level == "memory" else "written", start_us, end_us)
+
+    def skew(self, start_us: int, end_us: int) -> int:
+        """By how much the node's clock may have gone wrong in this time."""
+        return sum(abs(by_us) for at, by_us in self.jumps if start_us <= at <= end_us)
+
+
 @dataclass
 class History:
     """Everything, in the order in which it happened."""
@@ -118,10 +314,19 @@ class History:
     table: list[TableOp] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
-    power_losses: list[int] = field(default_factory=list)
+    upkeep: list[Upkeep] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    peeks: list[Peek] = field(default_factory=list)
+    watches: list[Watch] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    latest: list[LatestBatch] = field(default_factory=list)
+    passes: list[Pass] = field(default_factory=list)
+    trouble: Trouble = field(default_factory=Trouble)
     dead: set[bytes] = field(default_factory=set)  # values among the dead letters at the end
-    final_table: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
-    final_topics: dict[tuple[str, int], list[tuple[int, bytes]]] = field(default_factory=dict)
+    final_tables: dict[str, FinalTable] = field(default_factory=dict)
+    final_topics: dict[tuple[str, int], Pass] = field(default_factory=dict)
     drained: bool = False
 
     def push(self, push: Push) -> Push:
@@ -129,6 +334,20 @@ class History:
         known = self.pushes.setdefault(push.value, push)
         known.sent_us = min(known.sent_us, push.sent_us)
         return known
+
+    def pushes_to(self, stream: str) -> Iterator[Push]:
+        """All pushes to a queue or topic."""
+        return (push for push in self.pushes.values() if push.stream == stream)
+
+    def by_value(self, queue: str) -> dict[bytes, list[Delivery]]:
+        """The deliveries of a queue's messages, each in the order of their grants."""
+        found: dict[bytes, list[Delivery]] = defaultdict(list)
+        for each in self.deliveries:
+            if each.queue == queue:
+                found[each.value].append(each)
+        for deliveries in found.values():
+            deliveries.sort(key=lambda each: each.grant)
+        return found
 
 
 def message(name: str, size: int) -> bytes:

@@ -15,6 +15,7 @@ from penstock.engine.maintenance import Pace, Step
 from penstock.engine.recovery import open_engine
 from penstock.errors import DamagedError
 from penstock.sim.disk import Died, SimDisk
+from penstock.sim.history import Trouble
 from penstock.sim.network import Link
 from penstock.sim.world import Action, Event, World
 from penstock.store.disk import DiskError
@@ -47,8 +48,7 @@ class Host:
         self.size = size
         self.engine: Engine | None = None
         self.broken: str | None = None
-        self.power_losses: list[int] = []
-        self.crashes = 0
+        self.trouble = Trouble()
         self.recoveries = 0
         self.checkpoints = 0
         self.cleaned_files = 0
@@ -99,6 +99,7 @@ class Host:
         else:
             self.recoveries += 1
             self.world.note(f"{self.name} is up: {engine.recovered}")
+            self._set_clock(max(0, engine.fabric.newest_us() - self.now_us))
             self._later(self.world.latency(RECOVERY_US), lambda: self._serve(engine))
 
     def _damaged(self, error: DamagedError) -> None:
@@ -112,11 +113,12 @@ class Host:
 
     def _serve(self, engine: Engine) -> None:
         self.engine = engine
+        self.trouble.starts.append(self.world.now_us)
 
     def crash(self, power_loss: bool, down_us: int, why: str = "") -> None:
         """The process ends here and now; with `power_loss` so does the machine."""
         self._life += 1
-        self.crashes += 1
+        self.trouble.crashes.append(self.world.now_us)
         kind = "power loss" if power_loss else "process dies"
         self.world.note(f"{self.name}: {kind} {why}")
         if self.engine is not None:
@@ -131,7 +133,7 @@ class Host:
             link.break_now()
         self._links.clear()
         if power_loss:
-            self.power_losses.append(self.world.now_us)
+            self.trouble.power_losses.append(self.world.now_us)
             self.disk.lose_power()
         self._restart_after(down_us)
 
@@ -145,7 +147,12 @@ class Host:
     def jump_clock(self, by_us: int) -> None:
         """From the next start on the clock is wrong; it never jumps while the node runs."""
         if self.engine is None:
+            self._set_clock(by_us)
+
+    def _set_clock(self, by_us: int) -> None:
+        if by_us:
             self._clock_offset_us += by_us
+            self.trouble.jumps.append((self.world.now_us, by_us))
 
     def pause(self, for_us: int) -> None:
         """The process is stopped for a while; what happens meanwhile it finds afterwards."""
@@ -197,6 +204,19 @@ class Host:
         assert self.engine is not None
         if self._links.pop(connection, None) is not None:
             self.engine.disconnect(connection)
+
+    def stall(self, for_us: int) -> None:
+        """One of the clients does not take what the node sends: the node pushes it nothing."""
+        if self.engine is None or not self._links:
+            return
+        number = self.world.random.choice(list(self._links))
+        self._guarded(lambda: self._pause_link(number, True))
+        self._later(for_us, lambda: self._pause_link(number, False))
+
+    def _pause_link(self, number: int, paused: bool) -> None:
+        assert self.engine is not None
+        if number in self._links:
+            self.engine.pause(number, paused, self.now_us)
 
     def _send_outputs(self, engine: Engine) -> None:
         for output in engine.take_outputs():

@@ -9,20 +9,22 @@ from typing import Any
 from penstock.client import ops_push
 from penstock.client.messages import Receipt
 from penstock.client.state import NamedProducerState, QueueState, StreamState
-from penstock.errors import PenstockError, UnavailableError
-from penstock.sim.actors import RETRY_US, Actor
+from penstock.errors import LimitError, PenstockError, UnavailableError
+from penstock.sim.actors import RETRY_US, Actor, Stream
 from penstock.sim.client import Script, Sleep
-from penstock.sim.history import Push, message
+from penstock.sim.history import Push, Refusal, message
 
 KEYS = 5
 MAX_BATCH = 12
 NAMED_BATCH = 6
 
 
-def _stored(push: Push, receipt: Receipt, row: int, now_us: int) -> None:
+def stored(push: Push, receipt: Receipt, row: int, now_us: int) -> None:
+    """Notes the receipt of a message, which was in this row of its batch."""
     place = receipt.partition if receipt.shard < 0 else receipt.shard
     push.stored, push.done_us = True, now_us
     push.level = receipt.durability
+    push.duplicate = receipt.duplicate and push.id is not None
     if not receipt.duplicate:  # of a duplicate the node may have forgotten the place
         push.place = (place, receipt.base + row)
 
@@ -39,14 +41,26 @@ class QueueProducer(Actor):
             count = self.world.between(2, MAX_BATCH) if self.world.chance(0.4) else 1
             pushes = [self._push(line, index + row) for row in range(count)]
             values = [message(push.value.decode(), self._size()) for push in pushes]
+            terms = self._terms()
+            for push in pushes:
+                asked_for(push, terms, self.stream)
             index += count
             try:
                 if count == 1:
-                    yield from self._single(queue, pushes[0], values[0])
+                    yield from self._single(queue, pushes[0], values[0], terms)
                 else:
-                    yield from self._batch(queue, pushes, values)
+                    yield from self._batch(queue, pushes, values, terms)
+            except LimitError:
+                self._full(pushes)
             except PenstockError as error:
                 refused(pushes, error)
+
+    def _full(self, pushes: Sequence[Push]) -> None:
+        """The queue is full: of a single push it is known that nothing was stored."""
+        now_us = self.world.now_us
+        if len(pushes) == 1:
+            pushes[0].stored, pushes[0].done_us = False, now_us
+            self.history.refusals.append(Refusal(self.stream.name, 1, pushes[0].sent_us, now_us))
 
     def _size(self) -> int:
         return self.world.between(1, 200 if self.world.chance(0.8) else 4000)
@@ -65,20 +79,26 @@ class QueueProducer(Actor):
             terms["priority"] = self.world.between(1, 3)
         if self.stream.ordered == "no" and self.world.chance(0.2):
             terms["delay"] = self.world.between(1, 3000) / 1000
+        if self.stream.level != "synced" and self.world.chance(0.2):
+            terms["durability"] = "synced"
         return terms
 
-    def _single(self, queue: QueueState, push: Push, value: bytes) -> Script[None]:
-        receipt = yield from ops_push.push(queue, value, key=push.key, **self._terms())
-        _stored(push, receipt, 0, self.world.now_us)
+    def _single(
+        self, queue: QueueState, push: Push, value: bytes, terms: dict[str, Any]
+    ) -> Script[None]:
+        receipt = yield from ops_push.push(queue, value, key=push.key, **terms)
+        stored(push, receipt, 0, self.world.now_us)
 
     def _batch(
-        self, queue: QueueState, pushes: Sequence[Push], values: list[bytes]
+        self,
+        queue: QueueState,
+        pushes: Sequence[Push],
+        values: list[bytes],
+        terms: dict[str, Any],
     ) -> Script[None]:
         keys = [push.key for push in pushes] if self.stream.ordered == "key" else None
         size = self.world.between(1, MAX_BATCH)
-        receipts = yield from ops_push.push_many(
-            queue, values, keys=keys, batch=size, **self._terms()
-        )
+        receipts = yield from ops_push.push_many(queue, values, keys=keys, batch=size, **terms)
         if keys is not None:  # grouped by shard: the receipts do not follow the values
             for push in pushes:
                 push.stored, push.done_us = True, self.world.now_us
@@ -87,7 +107,7 @@ class QueueProducer(Actor):
         at = 0
         for receipt in receipts:
             for row in range(receipt.count):
-                _stored(pushes[at], receipt, row, self.world.now_us)
+                stored(pushes[at], receipt, row, self.world.now_us)
                 at += 1
 
 
@@ -105,6 +125,8 @@ class Publisher(Actor):
             line = f"{self.stream.name}:{self.client.name}:{partition}"
             pushes = [self._push(line, index + row) for row in range(count)]
             values = [message(push.value.decode(), self.world.between(20, 300)) for push in pushes]
+            for push, value in zip(pushes, values, strict=True):
+                push.size = len(value)
             index += count
             try:
                 receipts = yield from ops_push.publish_many(topic, values, partition=partition)
@@ -113,7 +135,7 @@ class Publisher(Actor):
                 continue
             (receipt,) = receipts
             for row, push in enumerate(pushes):
-                _stored(push, receipt._replace(shard=-1), row, self.world.now_us)
+                stored(push, receipt._replace(shard=-1), row, self.world.now_us)
 
     def _push(self, line: str, index: int) -> Push:
         value = f"{line}:{index}".encode()
@@ -196,7 +218,16 @@ class IdProducer(Actor):
             except UnavailableError:
                 yield Sleep(RETRY_US)
             else:
-                _stored(push, receipt, 0, self.world.now_us)
+                stored(push, receipt, 0, self.world.now_us)
+
+
+def asked_for(push: Push, terms: dict[str, Any], stream: Stream) -> None:
+    """Notes what holds for a message."""
+    push.priority = terms.get("priority", 0)
+    push.ttl_us = int(terms.get("ttl", stream.options.get("ttl", 0.0)) * 1e6)
+    push.delay_us = int(terms.get("delay", 0.0) * 1e6)
+    if "at" in terms:
+        push.delay_us, push.scheduled = int(terms["at"] * 1e6) - push.sent_us, True
 
 
 def refused(pushes: Sequence[Push], error: PenstockError) -> None:

@@ -15,6 +15,7 @@ class Verdict:
     seed: int
     faults: str
     minutes: float
+    parts: list[str]  # of the workload
     problems: list[str]
     digest: str
     figures: dict[str, int] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class Verdict:
         lines += [f"  - {problem}" for problem in self.problems[:SHOWN]]
         if more > 0:
             lines.append(f"  - and {more} more")
+        lines.append(f"the workload: {', '.join(self.parts)}")
         lines += ["the end of the trace:", *(f"  {line}" for line in self.trace[-trace_lines:])]
         lines.append(
             f"again: penstock sim --seed {self.seed} --seeds 1 --minutes {self.minutes:g} "

@@ -37,7 +37,9 @@ class TableClient(Actor):
             key = b"key-%d" % self.world.between(0, KEYS - 1)
             kind = self.world.random.choice(["get", "get", "put", "cas", "delete", "append"])
             value = f"{self.client.name}/{len(self.history.table)};".encode()
-            op = TableOp(key, kind, self.client.name, self.world.now_us, value)
+            op = TableOp(
+                key, kind, self.client.name, self.world.now_us, value, table=self.stream.name
+            )
             if kind == "cas":
                 op.if_version = seen.get(key, 0)
             self.history.table.append(op)

@@ -1,0 +1,1 @@
+"""What the nodes of a cluster agree on, pure: no I/O, no clock, no randomness."""

@@ -1,0 +1,128 @@
+"""What the leader of the consensus does about the cluster: who lives, what moves, who votes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from penstock.cluster.commands import Command, Down, Up
+from penstock.cluster.consensus.membership import Change
+from penstock.cluster.consensus.raft import Raft
+from penstock.cluster.liveness import Detector
+from penstock.cluster.map import NodeInfo
+from penstock.cluster.planner import plan
+from penstock.cluster.state import ClusterState
+from penstock.cluster.view import Figures, Limits
+from penstock.errors import ConflictError
+
+DOWN_AFTER_US = 1_200_000
+PLAN_US = 50_000  # between two plans
+
+
+class Leading:
+    """One term of leadership. It starts with no suspicion: every node has a whole time-out."""
+
+    def __init__(self, raft: Raft, state: ClusterState, limits: Limits, now_us: int) -> None:
+        self.term = raft.term
+        self._raft = raft
+        self._limits = limits
+        self._figures = Figures()
+        self._detector = Detector(DOWN_AFTER_US, now_us)
+        self._watched: dict[int, int] = {}
+        self._plan_us = now_us
+        self._planned = 0  # the index of the last command of the last plan
+        self._watch(state, now_us)
+
+    def heard(self, node: int, incarnation: int, now_us: int) -> None:
+        """A node lives."""
+        if node in self._watched:
+            self._detector.heard(node, incarnation, now_us)
+
+    def suspect(self, node: int, by: int, now_us: int) -> None:
+        """A node could not reach another."""
+        self._detector.suspect(node, by, now_us)
+
+    def next_due(self) -> int:
+        """When `commands` may have something new to say."""
+        due_us = self._detector.next_due()
+        return self._plan_us if due_us is None else min(self._plan_us, due_us)
+
+    def commands(self, state: ClusterState, now_us: int) -> list[Command]:
+        """What to propose now; tell `proposed` the index of the last of it."""
+        self._watch(state, now_us)
+        if self._raft.committed >= self._planned:
+            self._correct(state, now_us)
+        verdicts: list[Command] = []
+        for node, verdict in self._detector.tick(now_us):
+            incarnation = self._detector.incarnation_of(node) or 0
+            kind = Down if verdict == "down" else Up
+            verdicts.append(kind(node, incarnation))
+        if now_us < self._plan_us:
+            return verdicts
+        self._plan_us = now_us + PLAN_US
+        if verdicts or self._raft.committed < self._planned:
+            return verdicts
+        self._figures.observe(state, now_us)
+        return plan(state, self._figures, now_us, self._limits)
+
+    def proposed(self, index: int) -> None:
+        """Nothing more is planned before this is decided: it would only be planned twice."""
+        self._planned = max(self._planned, index)
+
+    def _watch(self, state: ClusterState, now_us: int) -> None:
+        for number, node in state.nodes.items():
+            if node.status == "left":
+                if self._watched.pop(number, None) is not None:
+                    self._detector.forget(number)
+            elif self._watched.get(number) != node.incarnation:
+                self._watched[number] = node.incarnation
+                self._detector.watch(number, node.incarnation, now_us, node.status == "down")
+        for number in self._watched.keys() - state.nodes.keys():
+            del self._watched[number]
+            self._detector.forget(number)
+
+    def _correct(self, state: ClusterState, now_us: int) -> None:
+        """A verdict that was not taken, or got lost with a leader, has to be found anew."""
+        for number, node in state.nodes.items():
+            down = node.status == "down"
+            if number in self._watched and self._detector.takes_for_down(number) != down:
+                self._detector.watch(number, node.incarnation, now_us, down)
+
+    # --- who votes -------------------------------------------------------------------------
+
+    def reform(self, state: ClusterState, now_us: int) -> None:
+        """One step towards a membership of the consensus that fits the cluster, if none is under
+        way: all nodes follow, the first one, three or five that stay vote."""
+        step = self._next_step(state)
+        if step is not None:
+            with suppress(ConflictError):  # another change is under way, or it is behind
+                self._raft.change(*step, now_us)
+
+    def _next_step(self, state: ClusterState) -> tuple[Change, int] | None:
+        members = self._raft.membership
+        staying = [number for number, node in state.nodes.items() if _stays(node)]
+        for number in staying:
+            if number not in members:
+                return Change.ADD_LEARNER, number
+        wanted = _voters(len(staying))
+        if len(members.voters) < wanted:
+            for number in members.learners:
+                node = state.nodes.get(number)
+                if node is not None and node.status == "up" and self._raft.lag(number) == 0:
+                    return Change.PROMOTE, number
+        for number in members.nodes:
+            gone = number not in state.nodes or state.nodes[number].status == "left"
+            retired = number in members.voters and number not in staying
+            if number != self._raft.node and (gone or (retired and len(members.voters) > wanted)):
+                return Change.REMOVE, number
+        return None
+
+
+def _stays(node: NodeInfo) -> bool:
+    return node.status in ("up", "down")
+
+
+def _voters(nodes: int) -> int:
+    """An odd number: one more would not survive more failures."""
+    return 5 if nodes >= 5 else 3 if nodes >= 3 else 1
+
+

@@ -1,0 +1,1 @@
+"""Copies of a shard's log on other nodes: what an owner sends, what a follower accepts."""

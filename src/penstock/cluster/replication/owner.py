@@ -1,0 +1,322 @@
+"""The owner's side of one shard: when is a record safe, and what must a follower be sent?
+
+A record is committed when this node and every member of the in-sync set have it as safe as was
+asked. The set changes only by the control plane's word; from the moment that this node asks for a
+new member, that member is waited for, so that whoever is in the set has all that was acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.cluster.commands import Command, GrowInSync, ShrinkInSync
+from penstock.cluster.map import ShardPlace
+from penstock.cluster.replication.history import Epochs
+from penstock.cluster.replication.messages import (
+    Accepted,
+    Confirm,
+    Confirmed,
+    Message,
+    Position,
+    Probe,
+    Record,
+    Records,
+)
+from penstock.cluster.replication.tail import Tail
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+
+PATIENCE_US = 1_000_000  # a member of the in-sync set that accepts nothing for so long is left out
+WINDOW_BYTES = 4 << 20  # on the way to one follower of one shard
+STRONG = 2  # so many copies are waited for; further ones follow as they can
+
+
+class Link(Enum):
+    """How a follower is served."""
+
+    DOWN = "down"  # there is no connection to it
+    PROBED = "probed"  # it was asked where it is
+    STREAMED = "streamed"  # it gets what is logged
+    COPIED = "copied"  # it is so far behind, or on such a wrong way, that it gets the whole state
+
+
+@dataclass(slots=True)
+class Follower:
+    """What the owner knows of another replica."""
+
+    link: Link = Link.DOWN
+    round: int = 0  # of questions where it is: earlier answers do not count
+    sent: int = 0
+    received: int = 0
+    synced: int = 0
+    way: deque[tuple[int, int]] = field(default_factory=deque)  # (last number, bytes) of packets
+    way_bytes: int = 0
+    waited_since_us: int | None = None  # it owes an answer since then
+    confirmed: int = 0
+
+
+@dataclass(slots=True)
+class Out:
+    """What an owner or follower wants done; the caller takes it and empties the lists."""
+
+    messages: list[tuple[int, Message]] = field(default_factory=list)
+    committed: list[Entry] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)  # (shard, node) that need a copy
+    confirmed: list[tuple[int, int]] = field(default_factory=list)  # (shard, number)
+
+
+class Owned:
+    """A shard that this node owns, in one epoch. It ends with the epoch; see `abandon`."""
+
+    def __init__(
+        self, shard: int, epoch: int, node: int, last: int, epochs: Epochs, out: Out
+    ) -> None:
+        self.shard, self.epoch, self.node = shard, epoch, node
+        self.committed = last  # what an in-sync member has when it is promoted counts
+        self._out = out
+        self._epochs = epochs
+        epochs.began(epoch, last + 1)
+        self._tail = Tail(last)
+        self._waiting: deque[Entry] = deque()  # logged, and not committed
+        self._local_done = last  # as safe on this node as was asked, up to here
+        self.followers: dict[int, Follower] = {}
+        self.in_sync: tuple[int, ...] = (node,)
+        self._strong: tuple[int, ...] = ()  # those that should be in sync, if they can
+        self._version = 0  # of the shard's place in the map
+        self._asked: GrowInSync | ShrinkInSync | None = None  # of the control plane; one at a time
+        self._asked_us = 0
+        self._confirms = 0
+
+    # --- the cluster map -------------------------------------------------------------------
+
+    def placed(self, place: ShardPlace, now_us: int) -> None:
+        """The control plane says who holds the shard and who is in sync, in this epoch."""
+        others = {node for node in (*place.replicas, place.joining) if node not in (0, self.node)}
+        for node in self.followers.keys() - others:
+            del self.followers[node]
+        for node in others - self.followers.keys():
+            self.followers[node] = Follower()
+        self.in_sync = place.in_sync
+        self._strong = (*place.replicas[:STRONG], place.joining)
+        if place.version != self._version:
+            # What was asked for held for the version before: it was done, or never will be.
+            self._version, self._asked = place.version, None
+        self._commit()
+        for node, follower in self.followers.items():
+            self._consider(node, follower, now_us)
+        self.tick(now_us)
+
+    # --- the log ---------------------------------------------------------------------------
+
+    def appended(self, entry: Entry, now_us: int) -> None:
+        """This node logged a record: followers get it at once."""
+        record = Record(entry.kind, entry.epoch, entry.number, entry.meta, entry.payload)
+        self._tail.append(record, self.committed)
+        self._waiting.append(entry)
+        for node, follower in self.followers.items():
+            if follower.link is Link.STREAMED:
+                self._stream(node, follower, now_us)
+
+    def local(self, number: int) -> None:
+        """All up to this number is as safe on this node as was asked."""
+        self._local_done = max(self._local_done, number)
+        self._commit()
+
+    def _commit(self) -> None:
+        """Hands over what is committed, in order."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        members = set(self.in_sync)
+        if isinstance(self._asked, GrowInSync):
+            members.add(self._asked.node)
+        others = [self.followers[node] for node in members - {self.node}]
+        received = min([each.received for each in others] + [self._local_done])
+        synced = min([each.synced for each in others] + [self._local_done])
+        while waiting:
+            entry = waiting[0]
+            if entry.number > (synced if entry.level >= Durability.REPLICATED else received):
+                return
+            self._out.committed.append(waiting.popleft())
+            self.committed = entry.number
+
+    def abandon(self) -> list[Entry]:
+        """Another node owns the shard, or it is not known who: what was not committed."""
+        waiting, self._waiting = list(self._waiting), deque()
+        return waiting
+
+    # --- followers -------------------------------------------------------------------------
+
+    def linked(self, node: int, now_us: int) -> None:
+        """There is a new connection to a node: nothing that was on the way counts."""
+        follower = self.followers.get(node)
+        if follower is not None:
+            self._probe(node, follower, now_us)
+
+    def _probe(self, node: int, follower: Follower, now_us: int) -> None:
+        follower.link = Link.PROBED
+        follower.round += 1
+        follower.way.clear()
+        follower.way_bytes = 0
+        follower.waited_since_us = follower.waited_since_us or now_us
+        self._out.messages.append((node, Probe(self.shard, self.epoch, follower.round)))
+
+    def unlinked(self, node: int, now_us: int) -> None:
+        """The connection to a node is gone."""
+        follower = self.followers.get(node)
+        if follower is not None:
+            follower.link = Link.DOWN
+            follower.waited_since_us = follower.waited_since_us or now_us
+
+    def positioned(self, node: int, position: Position, now_us: int) -> None:
+        """A follower says where it is: it is streamed to from there, or gets a copy."""
+        follower = self.followers.get(node)
+        if (
+            follower is None
+            or follower.link is not Link.PROBED
+            or (position.epoch, position.round) != (self.epoch, follower.round)
+        ):
+            return
+        agrees = self._epochs.agrees(position.last, position.last_epoch)
+        if not agrees or self._tail.after(position.last, 0) is None:
+            follower.link = Link.COPIED
+            self._out.copies.append((self.shard, node))
+            return
+        self._resume(node, follower, position.last, now_us)
+
+    def copied(self, node: int, now_us: int) -> None:
+        """A copy of the state was sent to a follower, or could not be: it is asked where it is."""
+        follower = self.followers.get(node)
+        if follower is not None and follower.link is Link.COPIED:
+            self._probe(node, follower, now_us)
+
+    def _resume(self, node: int, follower: Follower, last: int, now_us: int) -> None:
+        follower.link = Link.STREAMED
+        follower.sent = follower.received = last
+        follower.synced = 0  # it says so itself right after its position
+        follower.waited_since_us = None
+        self._stream(node, follower, now_us)
+        self._consider(node, follower, now_us)
+        self._commit()
+
+    def _stream(self, node: int, follower: Follower, now_us: int) -> None:
+        while follower.sent < self._tail.last and follower.way_bytes < WINDOW_BYTES:
+            records = self._tail.after(follower.sent, WINDOW_BYTES - follower.way_bytes)
+            if records is None:  # the window is smaller than the tail, but so may the tail be
+                follower.link = Link.COPIED
+                self._out.copies.append((self.shard, node))
+                return
+            size = sum(record.size for record in records)
+            follower.sent = records[-1].number
+            follower.way.append((follower.sent, size))
+            follower.way_bytes += size
+            if follower.waited_since_us is None:
+                follower.waited_since_us = now_us
+            self._out.messages.append((node, Records(self.shard, self.epoch, records)))
+
+    def accepted(self, node: int, message: Accepted, now_us: int) -> None:
+        """A follower has more than before."""
+        follower = self.followers.get(node)
+        if (
+            follower is None
+            or follower.link is not Link.STREAMED
+            or (message.epoch, message.round) != (self.epoch, follower.round)
+            or not message.synced <= message.received <= follower.sent
+        ):
+            return
+        follower.received = max(follower.received, message.received)
+        follower.synced = max(follower.synced, message.synced)
+        while follower.way and follower.way[0][0] <= follower.received:
+            follower.way_bytes -= follower.way.popleft()[1]
+        follower.waited_since_us = None if follower.synced == follower.sent else now_us
+        self._stream(node, follower, now_us)
+        self._consider(node, follower, now_us)
+        self._commit()
+
+    def _consider(self, node: int, follower: Follower, now_us: int) -> None:
+        """A follower that has all that is committed may be counted on, if one more is wanted."""
+        wanted = len(self.in_sync) < STRONG or node in self._strong
+        if (
+            self._asked is None
+            and wanted
+            and node not in self.in_sync
+            and follower.link is Link.STREAMED
+            and follower.synced >= self.committed
+        ):
+            grow = GrowInSync(self.shard, self.epoch, self.node, node, self._version)
+            self._ask(grow, now_us)
+
+    # --- the control plane -----------------------------------------------------------------
+
+    def _ask(self, command: GrowInSync | ShrinkInSync, now_us: int) -> None:
+        self._asked, self._asked_us = command, now_us
+        self._out.commands.append(command)
+
+    def answered(self, command: Command) -> None:
+        """The control plane has answered a command, and `placed` was given a place at least as new
+        as the answer. Only then a command that changed nothing is known to have been refused: the
+        refusal of a repetition says nothing about the first."""
+        if command == self._asked:
+            self._asked = None
+            self._commit()
+
+    def tick(self, now_us: int) -> None:
+        """Whoever keeps the others waiting is to leave the in-sync set; what got no answer is
+        asked again: until it is answered nobody knows whether it holds."""
+        if self._asked is not None:
+            if now_us - self._asked_us >= PATIENCE_US:
+                self._ask(self._asked, now_us)
+            return
+        late = tuple(node for due_us, node in self._deadlines() if due_us <= now_us)
+        late = late or self._surplus()
+        if late:
+            self._ask(ShrinkInSync(self.shard, self.epoch, self.node, late, self._version), now_us)
+
+    def next_due(self) -> int | None:
+        """When `tick` has something to do, if nothing else happens."""
+        if self._asked is not None:
+            return self._asked_us + PATIENCE_US
+        return min((due_us for due_us, _ in self._deadlines()), default=None)
+
+    def _surplus(self) -> tuple[int, ...]:
+        """Members that stood in for one of the strong set: once all of that are there, they follow
+        as they can, and nobody waits for them."""
+        if not all(node in self.in_sync for node in self._strong if node):
+            return ()
+        return tuple(node for node in self.in_sync if node not in self._strong)
+
+    def _deadlines(self) -> list[tuple[int, int]]:
+        """Members of the in-sync set that are waited for, and when their time is up."""
+        members = ((node, self.followers.get(node)) for node in self.in_sync)
+        return [
+            (follower.waited_since_us + PATIENCE_US, node)
+            for node, follower in members
+            if follower is not None and follower.waited_since_us is not None
+        ]
+
+    # --- reads that must see the latest -----------------------------------------------------
+
+    def confirm(self) -> int:
+        """Asks the in-sync set whether this node still owns the shard; `out.confirmed` tells."""
+        self._confirms += 1
+        for node in self.in_sync:
+            if node != self.node:
+                message = Confirm(self.shard, self.epoch, self._confirms)
+                self._out.messages.append((node, message))
+        self._count_confirmed()
+        return self._confirms
+
+    def confirmed(self, node: int, message: Confirmed) -> None:
+        """A follower knows of no other owner."""
+        follower = self.followers.get(node)
+        if follower is not None and message.epoch == self.epoch:
+            follower.confirmed = max(follower.confirmed, message.number)
+            self._count_confirmed()
+
+    def _count_confirmed(self) -> None:
+        others = [self.followers[node] for node in self.in_sync if node in self.followers]
+        number = min((each.confirmed for each in others), default=self._confirms)
+        self._out.confirmed.append((self.shard, number))

@@ -1,0 +1,121 @@
+"""Found, grow, fail, heal, drain: the control plane on a virtual network."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tests.cluster.plane.world import World
+
+from penstock.cluster.commands import Define, Drain
+from penstock.cluster.state import ClusterState
+
+
+def state_of(world: World, number: int = 1) -> ClusterState:
+    plane = world.hosts[number].plane
+    assert plane is not None
+    return plane.state
+
+
+def grown(seed: int, nodes: int) -> World:
+    world = World(seed)
+    for number in range(2, nodes + 1):
+        world.join(number)
+    world.run(20_000_000)
+    return world
+
+
+def assert_even(state: ClusterState, nodes: set[int], copies: int) -> None:
+    owned = Counter(place.owner for place in state.shards)
+    held = Counter(node for place in state.shards for node in place.replicas)
+    assert set(owned) == nodes
+    assert max(owned.values()) - min(owned.values()) <= 1
+    assert max(held.values()) - min(held.values()) <= 1
+    assert all(len(place.replicas) == copies for place in state.shards)
+    assert all(len(place.in_sync) >= min(2, copies) for place in state.shards)
+
+
+def test_a_cluster_grows_from_one_node_and_is_even():
+    world = grown(1, 3)
+    assert_even(state_of(world), {1, 2, 3}, 3)
+    plane = world.hosts[1].plane
+    assert plane is not None
+    assert set(plane.raft.membership.voters) == {1, 2, 3}
+    assert len({state_of(world, number).snapshot() for number in (1, 2, 3)}) == 1
+
+
+def test_six_nodes_have_five_voters_and_all_follow():
+    world = grown(2, 6)
+    assert_even(state_of(world, 6), {1, 2, 3, 4, 5, 6}, 3)
+    plane = world.hosts[6].plane
+    assert plane is not None
+    assert len(plane.raft.membership.voters) == 5
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_dead_node_loses_its_shards_within_three_seconds(seed: int):
+    world = grown(seed, 3)
+    victim = world.leader() if seed % 2 else 2
+    assert victim is not None
+    world.kill(victim)
+    world.run(3_000_000)
+    other = next(number for number in (1, 2, 3) if number != victim)
+    state = state_of(world, other)
+    if seed % 2 == 0:  # the leader lives: nothing has to be elected first
+        assert all(place.owner != victim for place in state.shards)
+    world.run(4_000_000)
+    assert all(place.owner != victim for place in state_of(world, other).shards)
+    world.start(victim)
+    world.run(20_000_000)
+    assert_even(state_of(world, victim), {1, 2, 3}, 3)
+
+
+def test_the_smaller_side_of_a_partition_decides_nothing():
+    world = grown(3, 3)
+    alone = world.leader()
+    assert alone is not None
+    before = state_of(world, alone).version
+    world.parted = {frozenset((alone, other)) for other in (1, 2, 3) if other != alone}
+    world.ask(alone, Define("queue/default/q", b"x", 0))
+    world.run(10_000_000)
+    assert state_of(world, alone).version == before
+    other = next(number for number in (1, 2, 3) if number != alone)
+    assert all(place.owner != alone for place in state_of(world, other).shards)
+    world.parted = set()
+    world.run(20_000_000)
+    assert_even(state_of(world, alone), {1, 2, 3}, 3)
+    assert "queue/default/q" in state_of(world, other).definitions
+
+
+def test_a_drained_node_holds_nothing_and_the_rest_is_even():
+    world = grown(4, 4)
+    assert world.do(1, Drain(2)).accepted
+    world.run(40_000_000)
+    state = state_of(world)
+    assert all(2 not in place.replicas for place in state.shards)
+    assert_even(state, {1, 3, 4}, 3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_recovers_from_whatever_happens(seed: int):
+    world = grown(seed, 3)
+    for _ in range(25):
+        chance = world.random.random()
+        number = world.random.choice([1, 2, 3])
+        if chance < 0.3:
+            world.kill(number)
+        elif chance < 0.6 and world.hosts[number].plane is None:
+            world.start(number)
+        elif chance < 0.8:
+            one, two = world.random.sample([1, 2, 3], 2)
+            world.parted ^= {frozenset((one, two))}
+        else:
+            world.loss = world.random.choice([0.0, 0.05, 0.2])
+        world.run(world.random.randint(100_000, 3_000_000))
+    world.parted, world.loss = set(), 0.0
+    for number, host in world.hosts.items():
+        if host.plane is None:
+            world.start(number)
+    world.run(60_000_000)
+    assert_even(state_of(world), {1, 2, 3}, 3)
+    assert len({state_of(world, number).snapshot() for number in (1, 2, 3)}) == 1
