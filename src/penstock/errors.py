@@ -14,7 +14,8 @@
     ├── UnavailableError       not now: node stopping, connection lost, disk refusing
     │   ├── StorageError           full or failing disk; nothing new is acknowledged, reads go on
     │   ├── DeadlineError          the call's deadline passed; the outcome may be unknown
-    │   └── ClosedError            used after close
+    │   ├── ClosedError            used after close
+    │   └── NotLeaderError         another node decides this; the error names it, if it is known
     ├── DamagedError           stored bytes fail their checksum; quarantined, see `penstock doctor`
     └── InUseError             another process has this data directory open
 """
@@ -143,6 +144,19 @@ class ClosedError(UnavailableError):
     code = 53
     retriable = False
     advice = "Open a new connection."
+
+
+class NotLeaderError(UnavailableError):
+    """Another node decides this: `leader`, or None while there is none or on the far side."""
+
+    code = 54
+    advice = "Ask the leader, or retry when there is one."
+
+    def __init__(
+        self, message: str = "", *, advice: str | None = None, leader: int | None = None
+    ) -> None:
+        super().__init__(message, advice=advice)
+        self.leader = leader
 
 
 class DamagedError(PenstockError):

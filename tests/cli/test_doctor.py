@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 from tests.cli.conftest import invoke, serving
 
 import penstock
+from penstock.cli.app import app
+from penstock.node import examine as examine_module
 from penstock.node.examine import examine
 from penstock.store.record import MAGIC
 
@@ -184,3 +190,36 @@ def test_a_node_cannot_start_while_doctor_looks(tmp_path):
     ):
         penstock.open(str(tmp_path))
     penstock.open(str(tmp_path)).close()
+
+
+class Terminal(io.StringIO):
+    """What a person would see."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["person", "program"])
+def test_a_terminal_is_shown_the_progress_and_a_program_is_not(
+    crashed: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(examine_module, "TELL_BYTES", 1)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    command = typer.main.get_command(app)
+    with pytest.raises(SystemExit) as ended, contextlib.redirect_stdout(io.StringIO()):
+        command(["doctor", str(crashed), *options])
+    assert not ended.value.code
+    assert ("reading" in terminal.getvalue()) == (not options)
+
+
+def test_progress_is_told_in_bytes_of_the_files(
+    crashed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examine_module, "TELL_BYTES", 1)
+    told: list[tuple[int, int]] = []
+    examine(crashed, 0, lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert {total for _, total in told} == {journal(crashed).stat().st_size}
+    assert 0 < told[-1][0] <= told[-1][1]

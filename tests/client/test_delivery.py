@@ -16,6 +16,7 @@ from penstock.errors import DamagedError, ProtocolError
 from penstock.wire.batch import Batch, stamp
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import COUNT, FRAME_BYTES, GRANT, Flag, Verb, frame
+from penstock.wire.merge import merge, one_row
 
 
 def batch_of(count: int, base: int, *, keyed: bool = False) -> bytearray:
@@ -30,7 +31,8 @@ def batch_of(count: int, base: int, *, keyed: bool = False) -> bytearray:
 def delivery(*grants: tuple[int, int, int, bytes | bytearray]) -> bytearray:
     """Of (grant, first position, count, batch)."""
     heads = b"".join(
-        GRANT.pack(grant, first, count, 3, 1, len(batch)) for grant, first, count, batch in grants
+        GRANT.pack(grant, first, count, 3, 1, len(batch), 0)
+        for grant, first, count, batch in grants
     )
     body = COUNT.pack(len(grants), sum(grant[2] for grant in grants)) + heads
     whole = body + b"".join(grant[3] for grant in grants)
@@ -89,6 +91,55 @@ def test_no_grants_are_no_messages():
 def test_deliveries_that_make_no_sense_are_refused(hostile):
     with pytest.raises(ProtocolError):
         read_grants(hostile, Settler(1))
+
+
+def merged(
+    owners: list[int], *heads: tuple[int, int, int], base: int = 0, length: int = 0
+) -> bytearray:
+    """A delivery whose grants (grant, first position, count) share a batch with these owners."""
+    row = one_row(encode_batch([b"v"], timestamp_us=5))
+    assert row is not None
+    batch = merge([row] * len(owners), base, owners)
+    sizes = [(len(batch), len(heads)), *[(length, 0)] * (len(heads) - 1)]
+    packed = b"".join(
+        GRANT.pack(grant, first, count, 3, 1, *size)
+        for (grant, first, count), size in zip(heads, sizes, strict=True)
+    )
+    body = COUNT.pack(len(heads), len(owners)) + packed + batch
+    return bytearray(frame(Verb.POP, 1, Flag.RESPONSE, body))
+
+
+def test_grants_that_share_a_batch_have_their_own_rows():
+    whole = merged([0, 1, 0, 1, 1], (7, 100, 2), (9, 500, 3))
+    found = Message.all_of(read_grants(whole, Settler(1)))
+    assert [(one.position, one._granted.grant) for one in found] == [
+        (100, 7), (500, 9), (101, 7), (501, 9), (502, 9),
+    ]  # fmt: skip
+    assert [one._granted.row(one.position) for one in found] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        merged([0, 1, 0], (7, 100, 1), (9, 500, 2)),
+        merged([0, 2, 0], (7, 100, 2), (9, 500, 1)),
+        merged([0, -1, 0], (7, 100, 2), (9, 500, 1)),
+        merged([0, 1, 0], (7, 100, 2), (9, 1 << 63, 1)),
+        merged([0, 1, 0], (7, 100, 2), (9, 500, 1), base=5),
+        merged([0, 1, 0], (7, 100, 2), (9, 500, 1), length=8),
+        merged([0, 0, 0], (7, 100, 3), (9, 500, 0)),
+    ],
+)
+def test_merged_batches_that_make_no_sense_are_refused(hostile):
+    with pytest.raises(ProtocolError):
+        read_grants(hostile, Settler(1))
+
+
+def test_a_merged_batch_without_all_its_grants_is_refused():
+    whole = merged([0, 0, 0], (7, 100, 3))
+    whole[FRAME_BYTES + COUNT.size + GRANT.size - 4] = 3  # it says that two more grants follow
+    with pytest.raises(ProtocolError):
+        read_grants(whole, Settler(1))
 
 
 def test_a_damaged_batch_is_not_handed_out():

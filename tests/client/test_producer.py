@@ -1,9 +1,6 @@
-"""Sequences and the walk over the shards."""
+"""Sequences of a producer."""
 
 from __future__ import annotations
-
-import random
-from collections import Counter
 
 import xxhash
 from hypothesis import given
@@ -13,43 +10,11 @@ from penstock.client.producer import (
     Lane,
     Producer,
     Verdict,
-    Walk,
     partition_of,
     shard_of,
     unsequenced,
 )
 from penstock.errors import ForgottenError, InvalidError, LimitError, StorageError
-
-SEEDS = st.integers(0, 2**32)
-
-
-@given(st.integers(1, 300), st.integers(1, 5), SEEDS)
-def test_batches_are_spread_evenly(places, rounds, seed):
-    walk = Walk(places, random.Random(seed))
-    counts = Counter(walk.batch() for _ in range(places * rounds))
-    assert counts == dict.fromkeys(range(places), rounds)
-
-
-@given(st.integers(2, 64), SEEDS)
-def test_single_messages_stay_for_eight(places, seed):
-    walk = Walk(places, random.Random(seed))
-    taken = [walk.single() for _ in range(8 * places)]
-    assert Counter(taken) == dict.fromkeys(range(places), 8)
-    assert all(len(set(taken[at : at + 8])) == 1 for at in range(0, len(taken), 8))
-
-
-def test_a_batch_ends_the_stay_of_single_messages():
-    walk = Walk(16, random.Random(1))
-    first = walk.single()
-    second = walk.batch()
-    assert len({first, second, walk.single()}) == 3
-
-
-def test_many_producers_load_all_shards_alike():
-    chance = random.Random(7)
-    first = Counter(Walk(16, chance).batch() for _ in range(3200))
-    assert set(first) == set(range(16))
-    assert max(first.values()) < 2 * min(first.values())
 
 
 def test_hashes_are_those_of_the_contract():

@@ -156,8 +156,9 @@ class Node:
                 elif isinstance(effect, Serve):
                     self._serve(effect)
                 elif isinstance(effect, Free):
-                    self.live[effect.location] -= effect.bytes
-                    assert self.live[effect.location] >= 0, "freed more than was stored"
+                    for location, size in effect.places:
+                        self.live[location] -= size
+                        assert self.live[location] >= 0, "freed more than was stored"
                 elif isinstance(effect, Close):
                     self.closed.append(effect.connection)
             if at_once:
@@ -196,7 +197,7 @@ class Node:
         for part in effect.slices:
             batch = Batch.parse(self.batches[part.location])
             assert batch.header.base == part.base
-            positions = rows_of(part.run.mask).astype(np.int64) + part.run.position
+            positions = rows_of(part.mask).astype(np.int64) + part.position
             rows = batch.rows_at(positions)
             assert len(rows) == len(positions)
             got += [

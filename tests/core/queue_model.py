@@ -23,6 +23,7 @@ class Message:
     deadline_us: int = 0
     acked_by: int = 0  # the grant whose ack was accepted
     turn: int = 0  # place in the line of its key
+    alone: bool = False  # it was pushed as a batch of its own
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.core.harness import Node
 
 from penstock.core import dedupe
 from penstock.core.queue import SPARE_TTLS
+from penstock.core.queue_rules import SWEEP_CHANGES, SWEEP_MESSAGES
+from penstock.core.runs import Run
 from penstock.core.table import SPARE_EXPIRIES, Cell, TableShard
 from penstock.errors import LimitError, UnavailableError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
-from penstock.wire.frames import FETCH, POP, Verb, read_error
+from penstock.wire.frames import FETCH, POP, PushExtra, Settle, Verb, read_error
 
 
 def test_a_cancelled_pop_or_fetch_is_answered_and_leaves_no_timer() -> None:
@@ -44,6 +48,58 @@ def test_times_to_live_of_consumed_messages_are_forgotten() -> None:
     assert len(node.fabric.kernel.shards[0].queues[queue].ttl) <= SPARE_TTLS + 3
     node.tick(86_400_000_000)
     assert not node.popped(queue)
+
+
+def test_many_leases_that_run_out_at_once_do_so_in_steps() -> None:
+    node = Node()
+    queue = node.open("queue", "q", max_deliveries=0)
+    for _ in range(3):  # a returned message gets a lease of its own: then there are many
+        for _ in range(SWEEP_CHANGES // 2):
+            node.push(queue, [b"x"], 0)
+    count = 3 * (SWEEP_CHANGES // 2)
+    for got in node.popped(queue, count):
+        node.ack(queue, got, Settle.NACK)
+    part = node.fabric.kernel.shards[0].queues[queue]
+    assert len(node.popped(queue, count)) == count
+    assert len(part.leases.grants) == count
+    node.tick(30_000_000)
+    assert part.leases.messages == count - SWEEP_CHANGES
+    assert node.fabric.next_due() == node.now_us + 1
+    node.tick(1)
+    assert part.leases.messages == 0
+    assert {got.deliveries for got in node.popped(queue, count)} == {3}
+
+
+def test_leases_of_many_messages_run_out_in_steps_too() -> None:
+    node = Node()
+    queue = node.open("queue", "q")
+    for _ in range(4):
+        node.push(queue, [b"x"] * SWEEP_MESSAGES, 0)
+        node.popped(queue, SWEEP_MESSAGES)
+    part = node.fabric.kernel.shards[0].queues[queue]
+    node.tick(30_000_000)
+    assert part.leases.messages == 3 * SWEEP_MESSAGES
+
+
+class NeverScanned(dict[bytes, Run]):
+    """What is held may be looked up, and not searched."""
+
+    def items(self) -> Any:
+        raise AssertionError("all that is held was looked at")
+
+
+def test_a_release_does_not_look_at_all_that_is_held() -> None:
+    node = Node()
+    queue = node.open("queue", "q")
+    for number in range(3):
+        key = b"id-%d" % number
+        home = node.fabric.kernel.shard_of(key).id
+        node.push(queue, [key], home, extra=PushExtra(key, True))
+    for shard in node.fabric.kernel.shards:
+        if (part := shard.queues.get(queue)) is not None:
+            part.held = NeverScanned(part.held)
+    assert node.call(m.Release(queue, [b"id-1"])) == ["released"]
+    assert [got.value for got in node.popped(queue, 3)] == [b"id-1"]
 
 
 def test_an_entry_that_is_written_again_and_again_expires_once() -> None:

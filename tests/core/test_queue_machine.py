@@ -98,7 +98,7 @@ class QueueMachine(RuleBasedStateMachine):
             Message(
                 value, shard, terms["priority"], now_us, terms.get("keys", [None])[0], state,
                 due_us=now_us + delay_us, expires_us=now_us + ttl_us if ttl_us else 0,
-                id=None if extra is None else extra.id,
+                id=None if extra is None else extra.id, alone=len(values) == 1,
             )
             for value in values
         ]  # fmt: skip
@@ -132,6 +132,13 @@ class QueueMachine(RuleBasedStateMachine):
         self, shard: int, count: int, priority: int, delay_ms: int, ttl_ms: int
     ) -> None:
         self._push(shard, count, None, None, delay_ms * 1000, ttl_ms, priority)
+
+    @rule(shards=st.lists(st.integers(0, 2), min_size=2, max_size=6))
+    def push_singles(self, shards: list[int]) -> None:
+        """Batches of one message: one grant may cover several that are neighbours."""
+        for shard in shards:
+            used = b"k%d" % shard if self.ordered == "key" else None
+            self._push(self._place(shard, used), 1, key=used)
 
     @precondition(lambda self: self.ordered == "no")
     @rule(key=IDS, hold=st.booleans())
@@ -255,10 +262,14 @@ class QueueMachine(RuleBasedStateMachine):
     def extend(self, data: Any, lease_ms: int) -> None:
         chosen = self._choose(data)
         assert not self._settle(Settle.EXTEND, chosen, lease_ms).refused
-        grants = {(message.shard, message.grant) for message in chosen}
-        for message in self.model.all("leased"):
-            if (message.shard, message.grant) in grants:
-                message.deadline_us = self.node.now_us + lease_ms * 1000
+        for one in chosen:
+            deadline_us = self.node.now_us + lease_ms * 1000
+            lease = (one.shard, one.grant)
+            covered = [m for m in self.model.all("leased") if (m.shard, m.grant) == lease]
+            if one.alone and len(covered) > 1:  # it must not end the lease of the others
+                deadline_us = max(deadline_us, one.deadline_us)
+            for message in covered:
+                message.deadline_us = deadline_us
 
     # --- by hand ---------------------------------------------------------------------------
 

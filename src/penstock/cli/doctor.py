@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +29,8 @@ def doctor(
 ) -> None:
     """Check a data directory, offline, without changing it. Exit code 1 if it is damaged."""
     with told_errors(json):
-        found = _examine(directory, force)
+        with _progress(shown=not json and sys.stderr.isatty()) as tell:
+            found = _examine(directory, force, tell)
         if json:
             Output(True).line(as_json(found))
         else:
@@ -36,14 +39,31 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _examine(directory: str, force: bool) -> Findings:
+@contextmanager
+def _progress(shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal, gone when the findings are printed; nothing for programs."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(True), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _examine(
+    directory: str, force: bool, tell: Callable[[int, int], None] | None
+) -> Findings:
     from penstock.errors import InUseError
     from penstock.node.examine import examine
     from penstock.node.overlay import hold_shared
 
     try:
         with nullcontext() if force else hold_shared(directory):
-            return examine(directory, time.time_ns() // 1000)
+            return examine(directory, time.time_ns() // 1000, tell)
     except InUseError as error:
         advice = "Stop the node first, or use --force for a look at what it is just changing."
         raise InUseError(error.message, advice=advice) from None

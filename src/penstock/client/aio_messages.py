@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator, Iterator, Sequence
-from itertools import repeat
 from typing import Any
 
 from penstock.client.delivery import LeasedBatch
@@ -52,7 +51,11 @@ class AsyncMessage(LeasedMessage):
         return self._send(Settle.NACK, milliseconds("delay", delay))
 
     def extend(self, seconds: float) -> Awaitable[None]:
-        """Makes the lease end that long from now; LeaseLostError if it was lost."""
+        """Makes the lease end that long from now; LeaseLostError if it was lost.
+
+        It may cover messages that were popped with this one: those have it as long, too. If they
+        were pushed one by one, it does not end sooner for the sake of one of them.
+        """
         return self._settle(Settle.EXTEND, lease_ms(seconds))
 
     def dead(self) -> Awaitable[None]:
@@ -77,7 +80,7 @@ class AsyncDelivery(LeasedBatch):
 
     def __iter__(self) -> Iterator[AsyncMessage]:
         for each in self._granted:
-            yield from map(AsyncMessage, each.values, each.positions, repeat(each))
+            yield from map(AsyncMessage, each.values, each.positions, each.owners)
 
     def ack(self, wait: bool = False, rows: Sequence[int] | Rows | None = None) -> Awaitable[None]:
         """Done with all of them, or with those in some rows; as `AsyncMessage.ack`."""

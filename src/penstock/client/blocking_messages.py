@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 
 from penstock.client.delivery import LeasedBatch
 from penstock.client.inputs import lease_ms, milliseconds
@@ -41,7 +40,11 @@ class Message(LeasedMessage):
         granted.settler.flush()
 
     def extend(self, seconds: float) -> None:
-        """Makes the lease end that long from now; LeaseLostError if it was lost."""
+        """Makes the lease end that long from now; LeaseLostError if it was lost.
+
+        It may cover messages that were popped with this one: those have it as long, too. If they
+        were pushed one by one, it does not end sooner for the sake of one of them.
+        """
         self._settle(Settle.EXTEND, lease_ms(seconds))
 
     def dead(self) -> None:
@@ -60,7 +63,7 @@ class Delivery(LeasedBatch):
 
     def __iter__(self) -> Iterator[Message]:
         for each in self._granted:
-            yield from map(Message, each.values, each.positions, repeat(each))
+            yield from map(Message, each.values, each.positions, each.owners)
 
     def ack(self, wait: bool = False, rows: Sequence[int] | Rows | None = None) -> None:
         """Done with all of them, or with those in some rows; as `Message.ack`."""

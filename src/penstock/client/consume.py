@@ -8,10 +8,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import repeat
 from typing import Generic, TypeVar
 
-from penstock.client.delivery import Granted, read_grants
+from penstock.client.delivery import Granted, Part, read_grants
 from penstock.client.inputs import lease_ms
 from penstock.client.messages import LeasedMessage
 from penstock.client.requests import Request, Resend, Subscription
@@ -91,7 +90,7 @@ class ConsumeState(Generic[M]):
         self._most = max_messages
         self._handed = 0  # since the start
         self._owed = 0  # handed out, and not yet given back as credit
-        self._unseen: deque[Granted] = deque()
+        self._unseen: deque[Part] = deque()
         self._current: Iterator[M] = iter(())
 
     @property
@@ -99,7 +98,7 @@ class ConsumeState(Generic[M]):
         """Whether as many messages as were wanted have been handed out."""
         return self._most is not None and self._handed >= self._most
 
-    def take(self) -> list[Granted]:
+    def take(self) -> list[Part]:
         """The next delivery, now counted as handed out; only when the subscription has one."""
         granted = read_grants(self.subscription.inbox.popleft(), self.settler)
         for each in granted:
@@ -111,17 +110,17 @@ class ConsumeState(Generic[M]):
         self._unseen.extend(read_grants(self.subscription.inbox.popleft(), self.settler))
 
     def messages(self) -> Iterator[M] | None:
-        """The messages of the next grant that was opened; None when another must be opened."""
+        """The messages of the next part that was opened; None when another must be opened."""
         if not self._unseen:
             return None
-        granted = self._unseen.popleft()
-        self._count(granted)
-        self._current = map(self._make, granted.values, granted.positions, repeat(granted))
+        part = self._unseen.popleft()
+        self._count(part)
+        self._current = map(self._make, part.values, part.positions, part.owners)
         return self._current
 
-    def _count(self, granted: Granted) -> None:
-        self._handed += len(granted.positions)
-        self._owed += len(granted.positions)
+    def _count(self, part: Part) -> None:
+        self._handed += len(part.positions)
+        self._owed += len(part.positions)
 
     def credit(self) -> int:
         """How many more messages the node may send now; 0 if it is not time to tell it."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from typing import TypeVar
 
 import numpy as np
 
 from penstock.client.settle import Settler
 from penstock.errors import InvalidError, ProtocolError
-from penstock.wire.batch import Batch, Columns
+from penstock.wire.batch import MAX_BASE_BITS, Batch, Columns
 from penstock.wire.columns import Longs, Rows
 from penstock.wire.frames import COUNT, FRAME_BYTES, GRANT, GrantHead, SettleItem
 
@@ -23,17 +24,27 @@ class Granted:
     """One grant and its batch: rows that one lease covers."""
 
     __slots__ = (
-        "_first_row", "acks", "batch", "deliveries", "grant", "positions", "settler", "shard",
+        "_first_row", "_own_rows", "acks", "batch", "deliveries", "grant", "positions", "settler",
+        "shard",
     )  # fmt: skip
 
-    def __init__(self, head: GrantHead, batch: Batch, settler: Settler) -> None:
-        self.grant, first, count, self.shard, self.deliveries, _ = head
+    def __init__(
+        self, head: GrantHead, batch: Batch, settler: Settler, own_rows: Rows | None = None
+    ) -> None:
+        """`own_rows`: which rows of a merged batch are granted, in the order of positions."""
+        self.grant, first, count, self.shard, self.deliveries, _, _ = head
+        if not count:
+            raise ProtocolError("a grant of no message")
         self.batch = batch
+        self._own_rows = own_rows
         self.settler = settler
         self.acks = settler.acks
         self.positions: range | list[int]
         header = batch.header
-        if header.columns & _DELTAS:
+        if own_rows is not None:
+            self._first_row = -1  # they are not in a row
+            self.positions = range(first, first + count)
+        elif header.columns & _DELTAS:
             self._first_row, self.positions = _rows_between(batch, first, first + count)
         else:
             self._first_row = first - header.base
@@ -43,12 +54,18 @@ class Granted:
 
     def row(self, position: int) -> int:
         """The row of the batch that has this position."""
-        return self._first_row + self.positions.index(position)
+        at = self.positions.index(position)
+        return self._first_row + at if self._own_rows is None else int(self._own_rows[at])
 
     @property
     def rows(self) -> slice:
         """Which rows of the batch are granted."""
         return slice(self._first_row, self._first_row + len(self.positions))
+
+    @property
+    def owners(self) -> Iterator[Granted]:
+        """The grant of each row."""
+        return repeat(self, len(self.positions))
 
     @property
     def values(self) -> Sequence[bytes]:
@@ -73,7 +90,6 @@ class Granted:
             for start, stop in zip(starts, stops, strict=True)
         ]
 
-
     def chosen(self, op: int, rows: Rows, arg: int = 0) -> list[SettleItem]:
         """A settlement of some of the granted rows (ascending): one item with a mask."""
         if not len(rows):
@@ -90,6 +106,81 @@ class Granted:
         return [SettleItem(op, self.shard, len(bits), self.grant, first, arg, mask)]
 
 
+class Merged:
+    """Several grants that share a merged batch: its rows, in order, each of one of the grants."""
+
+    __slots__ = ("_by_grant", "_owner", "batch", "grants", "positions")
+
+    rows = slice(None)
+
+    def __init__(self, heads: Sequence[GrantHead], batch: Batch, settler: Settler) -> None:
+        self.batch = batch
+        self._owner = _owners(heads, batch)
+        self._by_grant = np.argsort(self._owner, kind="stable")
+        counts = np.array([head.count for head in heads])
+        ends = np.cumsum(counts)
+        firsts = np.array([head.position for head in heads], np.int64)
+        positions = np.empty(len(self._owner), np.int64)
+        ascending = np.arange(len(positions)) + np.repeat(firsts - ends + counts, counts)
+        positions[self._by_grant] = ascending
+        self.positions: list[int] = positions.tolist()
+        self.grants = [
+            Granted(head, batch, settler, self._by_grant[end - head.count : end])
+            for head, end in zip(heads, ends.tolist(), strict=True)
+        ]
+
+    @property
+    def settler(self) -> Settler:
+        """Of all the grants."""
+        return self.grants[0].settler
+
+    @property
+    def owners(self) -> Iterator[Granted]:
+        """The grant of each row."""
+        return map(self.grants.__getitem__, self._owner.tolist())
+
+    @property
+    def values(self) -> Sequence[bytes]:
+        """The values, in order."""
+        return self.batch.values
+
+    def items(self, op: int, arg: int = 0) -> list[SettleItem]:
+        """A settlement of all rows: one item for each grant."""
+        return [item for each in self.grants for item in each.items(op, arg)]
+
+    def chosen(self, op: int, rows: Rows, arg: int = 0) -> list[SettleItem]:
+        """A settlement of some rows (ascending): one item for each grant that has some."""
+        if len(rows) == len(self.positions):
+            return self.items(op, arg)
+        wanted = np.zeros(len(self.positions), np.bool_)
+        wanted[rows] = True
+        wanted = wanted[self._by_grant]
+        items: list[SettleItem] = []
+        start = 0
+        for each in self.grants:
+            end = start + len(each.positions)
+            items += each.chosen(op, np.flatnonzero(wanted[start:end]), arg)
+            start = end
+        return items
+
+
+Part = Granted | Merged  # of a delivery
+
+
+def _owners(heads: Sequence[GrantHead], batch: Batch) -> Longs:
+    """Which of the grants each row of a merged batch belongs to."""
+    owners = batch.offsets
+    if (
+        not batch.header.columns & _DELTAS
+        or batch.header.base
+        or not 0 <= int(owners.min()) <= int(owners.max()) < len(heads)
+        or np.bincount(owners, minlength=len(heads)).tolist() != [head.count for head in heads]
+        or any(head.position >> MAX_BASE_BITS for head in heads)
+    ):
+        raise ProtocolError("the rows of a merged batch are not those of its grants")
+    return owners
+
+
 def _rows_between(batch: Batch, start: int, end: int) -> tuple[int, list[int]]:
     first, last = np.searchsorted(batch.offsets, [start, end]).tolist()
     if first == last:
@@ -97,7 +188,7 @@ def _rows_between(batch: Batch, start: int, end: int) -> tuple[int, list[int]]:
     return first, batch.offsets[first:last].tolist()
 
 
-def read_grants(answer: bytearray, settler: Settler) -> list[Granted]:
+def read_grants(answer: bytearray, settler: Settler) -> list[Part]:
     """The grants in the answer to a pop or in a delivery; they are views on the frame.
 
     ProtocolError if the frame is not what it says; DamagedError if a batch fails its checksum.
@@ -109,21 +200,27 @@ def read_grants(answer: bytearray, settler: Settler) -> list[Granted]:
     view = memoryview(answer)
     if at > len(answer):
         raise ProtocolError("a delivery is shorter than its grants")
-    granted: list[Granted] = []
-    for head in map(GrantHead._make, GRANT.iter_unpack(view[_HEADS_AT:at])):
-        if not head.count:
-            raise ProtocolError("a grant of no message")
-        granted.append(Granted(head, Batch.parse(view[at : at + head.length]), settler))
+    parts: list[Part] = []
+    heads = map(GrantHead._make, GRANT.iter_unpack(view[_HEADS_AT:at]))
+    for head in heads:
+        batch = Batch.parse(view[at : at + head.length])
         at += head.length
+        if head.shared:
+            group = [head, *islice(heads, head.shared - 1)]
+            if len(group) < head.shared or any(each.length for each in group[1:]):
+                raise ProtocolError("a merged batch lacks some of its grants")
+            parts.append(Merged(group, batch, settler))
+        else:
+            parts.append(Granted(head, batch, settler))
     if at != len(answer):
         raise ProtocolError("a delivery is longer than its batches")
-    return granted
+    return parts
 
 
 class LeasedBatch:
     """Messages that were popped together, column by column. Base of both shells' Delivery."""
 
-    def __init__(self, granted: list[Granted]) -> None:
+    def __init__(self, granted: list[Part]) -> None:
         self._granted = granted
         self._settler = granted[0].settler
 
@@ -153,7 +250,7 @@ class LeasedBatch:
     @property
     def deliveries(self) -> list[int]:
         """How often each has been delivered, this time included."""
-        return _concatenated([each.deliveries] * len(each.positions) for each in self._granted)
+        return [owner.deliveries for each in self._granted for owner in each.owners]
 
     def _items(
         self, op: int, arg: int = 0, rows: Sequence[int] | Rows | None = None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.client.inputs import moment_of
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.client.delivery import Granted
+    from penstock.client.delivery import Granted, Part
     from penstock.wire.batch import Batch
 
 
@@ -93,15 +92,15 @@ class LeasedMessage:
         self._granted = granted
 
     @classmethod
-    def all_of(cls, granted: Sequence[Granted]) -> list[Self]:
-        """The messages of several grants."""
-        if len(granted) == 1:
-            each = granted[0]
-            return list(map(cls, each.values, each.positions, repeat(each)))
+    def all_of(cls, parts: Sequence[Part]) -> list[Self]:
+        """The messages of a delivery."""
+        if len(parts) == 1:
+            part = parts[0]
+            return list(map(cls, part.values, part.positions, part.owners))
         return [
             message
-            for each in granted
-            for message in map(cls, each.values, each.positions, repeat(each))
+            for part in parts
+            for message in map(cls, part.values, part.positions, part.owners)
         ]
 
     @property

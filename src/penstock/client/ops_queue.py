@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.client.delivery import Granted, read_grants
+from penstock.client.delivery import Part, read_grants
 from penstock.client.inputs import id_bytes, lease_ms, milliseconds
 from penstock.client.messages import LeasedMessage
 from penstock.client.requests import Request, Resend
@@ -59,7 +59,7 @@ def pop_grants(
     timeout: float,
     lease: float | None,
     mode: PopMode = PopMode.LEASE,
-) -> Steps[list[Granted]]:
+) -> Steps[list[Part]]:
     """Grants of at most so many messages; none if there are none within `timeout` seconds."""
     ends = time.monotonic() + timeout if timeout else 0.0
     while True:

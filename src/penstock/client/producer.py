@@ -1,4 +1,4 @@
-"""Producers: identity, sequences per shard, and the walk over the shards."""
+"""Producers: identity and sequences per shard."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from enum import IntEnum
 
 import xxhash
 
+from penstock.cluster.ring import Walk, permutation
 from penstock.errors import (
     ForgottenError,
     InvalidError,
@@ -19,7 +20,6 @@ from penstock.errors import (
 )
 
 _IDLE_S = 300.0  # a node may forget a producer that it has not heard of for some longer time
-_SINGLES = 8  # single pushes that stay on a shard before the walk goes on
 
 
 def shard_of(name: bytes, shards: int) -> int:
@@ -30,32 +30,6 @@ def shard_of(name: bytes, shards: int) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition whose range of hashes has this key's."""
     return ((xxhash.xxh3_64_intdigest(key) >> 32) * partitions) >> 32
-
-
-class Walk:
-    """Goes through a random permutation again and again: even by construction."""
-
-    __slots__ = ("_at", "_order", "_singles")
-
-    def __init__(self, places: int, chance: random.Random) -> None:
-        self._order = list(range(places))
-        chance.shuffle(self._order)
-        self._at = -1
-        self._singles = 0
-
-    def batch(self) -> int:
-        """Where the next batch goes."""
-        self._singles = 0
-        self._at = (self._at + 1) % len(self._order)
-        return self._order[self._at]
-
-    def single(self) -> int:
-        """Where the next single message goes; a few in a row go to the same place."""
-        if self._singles == 0:
-            self._at = (self._at + 1) % len(self._order)
-            self._singles = _SINGLES
-        self._singles -= 1
-        return self._order[self._at]
 
 
 class Verdict(IntEnum):
@@ -171,4 +145,4 @@ class Producer:
 
     def walk_over(self, places: int) -> Walk:
         """A new walk over so many shards or partitions."""
-        return Walk(places, self._chance)
+        return Walk(permutation(places, self._chance.getrandbits(64)))

@@ -29,7 +29,7 @@ from penstock.wire.frames import (
 if TYPE_CHECKING:
     from penstock.client.delivery import Granted
 
-FLUSH_AT = 1000  # acks that wait, before they are sent
+FLUSH_AT = 4000  # acks that wait, before they are sent: of many grants, some for each
 _MAX_ITEMS = 8192  # of one request
 _MAX_NOTICES = 10_000  # refusals kept for the callback; the count goes on
 
@@ -74,20 +74,26 @@ def _masked(runs: list[SettleItem]) -> list[SettleItem]:
 
 
 def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
-    """Acks of single messages; those in the order of delivery are found as runs in one pass."""
+    """Acks of single messages; those in the order of delivery are found as runs in one pass, also
+    if the messages of several grants take turns."""
     runs: list[SettleItem] = []
+    begun: dict[Granted, tuple[int, int]] = {}  # the run of a grant: its first, and what follows
     granted: Granted | None = None
     first = following = -1
     for message in messages:
         position = message.position
-        if position == following and message._granted is granted:
-            following = position + 1
-            continue
-        if granted is not None:
+        if message._granted is not granted:
+            if granted is not None:
+                begun[granted] = (first, following)
+            granted = message._granted
+            first, following = begun.get(granted, (position, position))
+        if position != following:
             runs.append(granted.item(_ACK, first, following - first))
-        granted, first, following = message._granted, position, position + 1
+            first = position
+        following = position + 1
     if granted is not None:
-        runs.append(granted.item(_ACK, first, following - first))
+        begun[granted] = (first, following)
+    runs += [each.item(_ACK, first, end - first) for each, (first, end) in begun.items()]
     return runs if len(runs) < 2 else join_runs(runs)
 
 

@@ -6,7 +6,7 @@ import secrets
 
 from penstock.client.steps import body_of, decoder
 from penstock.errors import ConflictError, ProtocolError
-from penstock.wire.frames import FRAME, PROTOCOL_VERSION, Flag, Verb, frame, read_error
+from penstock.wire.frames import FRAME, MERGED, PROTOCOL_VERSION, Flag, Verb, frame, read_error
 from penstock.wire.messages import Hello, Welcome, pack
 
 _read_welcome = decoder(Welcome)
@@ -14,7 +14,7 @@ _read_welcome = decoder(Welcome)
 
 def new_hello(name: str) -> Hello:
     """What one client says on all its connections."""
-    return Hello(PROTOCOL_VERSION, name, origin=secrets.randbits(63) | 1)
+    return Hello(PROTOCOL_VERSION, name, [MERGED], origin=secrets.randbits(63) | 1)
 
 
 def hello_frame(hello: Hello) -> bytes:

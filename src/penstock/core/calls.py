@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ConflictError, PenstockError
+from penstock.errors import ConflictError, NotFoundError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -47,7 +47,7 @@ class Calls:
             m.Scan: self._scan,
             m.Watch: self._watch,
             m.SessionOpen: self._session_open,
-            m.SessionKeep: self._look(fabric.tables.keep),
+            m.SessionKeep: self._session_keep,
             m.SessionClose: self._session_close,
             m.Transact: fabric.transactions.run,
         }
@@ -100,9 +100,8 @@ class Calls:
 
     def _open(self, connection: int, request: int, call: m.Open) -> None:
         info, entry = self.fabric.control.open(call)
-        control = self.kernel.control
-        if entry is None and control.last > control.safe:  # another client has just created it
-            entry = self.kernel.barrier(Durability.SYNCED)
+        if entry is None:  # another client may have just created it
+            entry = self._unsafe_control()
         self._when_safe(connection, request, entry, info)
 
     def _configure(self, connection: int, request: int, call: m.Configure) -> None:
@@ -163,6 +162,8 @@ class Calls:
         except ConflictError as refusal:
             unsafe = self._unsafe_table(call.stream, shards)
             self._refuse_when_safe(connection, request, unsafe, refusal)
+        except NotFoundError as refusal:  # its session has ended
+            self._refuse_when_safe(connection, request, self._unsafe_control(), refusal)
         else:
             entry = entry or self._unsafe_table(call.stream, shards)
             self._when_safe(connection, request, entry, value)
@@ -196,6 +197,17 @@ class Calls:
         number, entry = self.fabric.tables.begin(call)
         self._when_safe(connection, request, entry, number)
 
+    def _session_keep(self, connection: int, request: int, call: m.SessionKeep) -> None:
+        alive = self.fabric.tables.keep(call)
+        entry = None if alive else self._unsafe_control()
+        self._when_safe(connection, request, entry, alive)
+
     def _session_close(self, connection: int, request: int, call: m.SessionClose) -> None:
         entry = self.fabric.tables.end(call.session)
-        self._when_safe(connection, request, entry, entry is not None)
+        waited = self._unsafe_control() if entry is None else entry
+        self._when_safe(connection, request, waited, entry is not None)
+
+    def _unsafe_control(self) -> Entry | None:
+        """What to wait for before anybody hears that a session has ended, or a stream exists."""
+        control = self.kernel.control
+        return self.kernel.barrier(Durability.SYNCED) if control.last > control.safe else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.runs import Run
 from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
 
@@ -30,7 +29,8 @@ class Slice(NamedTuple):
 
     shard: int
     grant: int
-    run: Run
+    position: int
+    mask: int
     deliveries: int
     location: int
     length: int
@@ -46,6 +46,7 @@ class Deliver:
     request: int
     flags: int
     slices: list[Slice]
+    merges: bool = False  # whether the client can read merged batches
 
 
 @dataclass(slots=True)
@@ -61,10 +62,9 @@ class Serve:
 
 @dataclass(slots=True)
 class Free:
-    """Bytes of a record are not needed any more."""
+    """Bytes of records are not needed any more: their locations, and how many of each."""
 
-    location: int
-    bytes: int
+    places: list[tuple[int, int]]
 
 
 @dataclass(slots=True)

@@ -179,15 +179,18 @@ class Fabric:
             self.disconnect(before)
             self.kernel.effects.append(Close(before))
         self.connections[connection] = {}
+        if frames.MERGED in hello.features:
+            self.queues.merging.add(connection)
         welcome = m.Welcome(
             frames.PROTOCOL_VERSION, self.node, self.cluster, len(self.kernel.shards),
-            MAX_FRAME_BYTES, MAX_IN_FLIGHT,
+            MAX_FRAME_BYTES, MAX_IN_FLIGHT, [frames.MERGED],
         )  # fmt: skip
         self.kernel.answer(connection, Verb.HELLO, request, welcome)
 
     def disconnect(self, connection: int) -> None:
         """A connection is gone: what it had parked is over. Its leases last."""
         self.clients.gone(connection)
+        self.queues.merging.discard(connection)
         for parked in self.connections.pop(connection, {}).values():
             parked.over = True
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+_WALK = 4096  # messages of one walk, so that a grant ends in one step
 _TRIM_FROM = 1024  # rows; below this a dead prefix is not worth moving memory
 
 
@@ -63,6 +64,10 @@ class BatchIndex:
         self._location.append(location)
         self._length.append(length)
         self._arrived.append(arrived_us)
+
+    def is_single(self, position: int) -> bool:
+        """Whether the batch that holds a position has no other; the position must be there."""
+        return self._span[bisect_right(self._base, position, self._first) - 1] == 1
 
     def row_of(self, position: int) -> int:
         """The row whose span holds the position, or -1."""
@@ -136,6 +141,72 @@ class BatchIndex:
         self._location[row], self._length[row], self._rows[row] = new, length, rows
         return before
 
+    def singles(self, position: int, stop: int | None, skips: set[int]) -> Singles | None:
+        """A walk over batches of one message, if the one at the position is live and such a batch.
+
+        It ends before the position `stop`, and before a batch whose base is in `skips`.
+        """
+        row = self.row_of(position)
+        if row < 0 or self._span[row] != 1 or not self._live[row]:
+            return None
+        return Singles(self, row, position, stop, skips)
+
+    def places(self, position: int, count: int) -> list[tuple[int, int]] | None:
+        """Location and length of `count` neighbouring batches of one message each; None if one of
+        them is gone."""
+        row = self.row_of(position)
+        end = row + count
+        if row < 0 or end > len(self._base) or self._base[end - 1] != position + count - 1:
+            return None
+        return list(zip(self._location[row:end], self._length[row:end], strict=True))
+
+    def parts(self, position: int, mask: int) -> list[tuple[int, int]]:
+        """The mask of a run cut at the ends of batches: positions and masks, lowest bits set."""
+        row = self.row_of(position)
+        assert row >= 0, "a run of an unknown position"
+        cut: list[tuple[int, int]] = []
+        while True:
+            width = self._base[row] + self._span[row] - position
+            part = mask & (1 << width) - 1
+            if part:
+                shift = (part & -part).bit_length() - 1
+                cut.append((position + shift, part >> shift))
+            mask >>= width
+            if not mask:
+                return cut
+            shift = (mask & -mask).bit_length() - 1
+            position, mask = position + width + shift, mask >> shift
+            row = self.row_of(position)
+            assert row >= 0, "a run of an unknown position"
+
+    def finish_singles(self, position: int, mask: int) -> list[tuple[int, int]]:
+        """As `finish`, for the messages of a mask, each a batch of its own: location and bytes."""
+        row, count = self.row_of(position), mask.bit_length()
+        end = row + count
+        if not mask & mask + 1 and end <= len(self._base) and self._live[row:end].count(1) == count:
+            freed = list(zip(self._location[row:end], self._length[row:end], strict=True))
+            self._live[row:end] = array("I", bytes(4 * count))
+            self._location[row:end] = array("Q", bytes(8 * count))
+        else:
+            freed = self._finish_each(row, position, mask)
+        self._dead += len(freed)
+        self._trim()
+        return freed
+
+    def _finish_each(self, row: int, position: int, mask: int) -> list[tuple[int, int]]:
+        freed: list[tuple[int, int]] = []
+        while mask:
+            shift = (mask & -mask).bit_length() - 1
+            position, mask = position + shift, mask >> shift
+            row += shift
+            if row >= len(self._base) or self._base[row] != position:  # rows between are gone
+                row = self.row_of(position)
+            assert self._live[row] == 1, "finish of a finished message"
+            freed.append((self._location[row], self._length[row]))
+            self._live[row] = self._location[row] = 0
+            position, mask, row = position + 1, mask >> 1, row + 1
+        return freed
+
     def rows(self) -> Iterator[Stored]:
         """All batches with live messages, oldest first. Do not finish any meanwhile."""
         return (self.at(row) for row in range(self._first, len(self._base)) if self._live[row])
@@ -182,3 +253,41 @@ class BatchIndex:
             column.frombytes(data)
         index._dead = index._live.count(0)
         return index
+
+
+class Singles:
+    """A walk over neighbouring batches of one live message each: a lease covers them all.
+
+    `arrived_us` and `length` are those of the next one, which `step` takes. Nothing may be appended
+    or finished meanwhile.
+    """
+
+    __slots__ = ("_index", "_row", "_skips", "_stop", "arrived_us", "count", "first", "length")
+
+    def __init__(
+        self, index: BatchIndex, row: int, first: int, stop: int | None, skips: set[int]
+    ) -> None:
+        self._index = index
+        self._row = row
+        self._stop = stop
+        self._skips = skips
+        self.first = first
+        self.count = 0  # taken so far
+        self.arrived_us = index._arrived[row]
+        self.length = index._length[row]
+
+    def step(self) -> bool:
+        """Takes one; whether another follows."""
+        index = self._index
+        self.count += 1
+        self._row = row = self._row + 1
+        if row >= len(index._base) or index._span[row] != 1 or not index._live[row]:
+            return False
+        base = self.first + self.count
+        if index._base[row] != base or base == self._stop or base in self._skips:
+            return False
+        if self.count >= _WALK:
+            return False
+        self.arrived_us = index._arrived[row]
+        self.length = index._length[row]
+        return True

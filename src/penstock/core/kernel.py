@@ -90,6 +90,8 @@ class Kernel:
         self.shards = [Shard(number, self.streams) for number in range(shards)]
         self.control = Shard(CONTROL, self.streams)
         self.keep_latest: set[int] = set()  # topics that keep the latest of every key
+        # Partitions of those that have grown since somebody looked; a dict, for its order.
+        self.grown: dict[tuple[int, int], None] = {}
         self.effects: list[Effect] = []
         self.timers = Timers()
         self.now_us = now_us
@@ -106,6 +108,8 @@ class Kernel:
         self.names[info.namespace, info.kind, info.name] = info.id
         if info.kind == "topic" and options.keep == "latest":
             self.keep_latest.add(info.id)
+            for partition in range(len(info.placement)):
+                self.grown[info.id, partition] = None
         for shard in self.shards if known is not None else ():
             if (queue := shard.queues.get(info.id)) is not None:
                 queue.options = options
@@ -122,8 +126,7 @@ class Kernel:
         self.keep_latest.discard(stream)
         del self.names[info.namespace, info.kind, info.name]
         for shard in self.shards:
-            for location, size in shard.drop_stream(stream):
-                self.free(location, size)
+            self.free(shard.drop_stream(stream))
 
     def stream(self, number: int, kind: str) -> Stream:
         """A stream by its id; NotFoundError if it is gone or something else."""
@@ -160,9 +163,9 @@ class Kernel:
         self.effects.append(Append(entry))
         return entry
 
-    def free(self, location: int, size: int) -> None:
-        """Stored bytes are not needed any more."""
-        self.effects.append(Free(location, size))
+    def free(self, places: list[tuple[int, int]]) -> None:
+        """Stored bytes are not needed any more; see `Free`."""
+        self.effects.append(Free(places))
 
     def answer_when_safe(
         self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None]

@@ -109,13 +109,19 @@ class Leases:
         known = self._settled.get(number, (0, 0))
         return (known, 1) if isinstance(known, int) else known
 
-    def expired(self, now_us: int) -> list[Grant]:
-        """Grants whose time is over. They stay until they are settled."""
+    def expired(self, now_us: int, most: int, messages: int) -> list[Grant]:
+        """Grants whose time is over, at most so many, and no more when they have so many messages.
+
+        They stay until they are settled.
+        """
         over: dict[int, Grant] = {}  # extended twice in one moment, a grant stands here twice
         for lease_us in list(self._due):
             while (grant := self._first(lease_us)) is not None and grant.deadline_us <= now_us:
+                if len(over) >= most or messages <= 0:
+                    return list(over.values())
                 self._due[lease_us][1].popleft()
                 over[grant.number] = grant
+                messages -= grant.messages
         return list(over.values())
 
     def _first(self, lease_us: int) -> Grant | None:

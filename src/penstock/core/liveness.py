@@ -95,13 +95,14 @@ def _all_runs(queue: QueueShard) -> list[Run]:
     return sorted(runs, key=lambda run: run.position)
 
 
-def keep_latest(kernel: Kernel) -> list[Partition]:
-    """Partitions of topics that keep only the latest message of every key."""
-    if not kernel.keep_latest:
-        return []
-    return [
-        partition
-        for shard in kernel.shards
-        for (stream, _), partition in shard.partitions.items()
-        if stream in kernel.keep_latest
-    ]
+def grown_partition(kernel: Kernel) -> Partition | None:
+    """A partition of a topic that keeps the latest of every key, and that has grown since it was
+    asked for; one that is gone since is passed over."""
+    while kernel.grown:
+        (stream, number), _ = kernel.grown.popitem()
+        definition = kernel.streams.get(stream)
+        if definition is not None and stream in kernel.keep_latest:
+            shard = kernel.shards[definition.info.placement[number]]
+            if (partition := shard.partitions.get((stream, number))) is not None:
+                return partition
+    return None

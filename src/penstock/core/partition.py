@@ -36,6 +36,7 @@ class Partition:
         self.end = 0  # after the last visible message
         self.tail = 0  # after the last accepted message
         self.bytes = 0
+        self.live_messages = 0  # that are not forgotten
         self.commits: dict[str, int] = {}
         self.claims: dict[str, ClaimState] = {}
         self.totals = totals
@@ -51,6 +52,7 @@ class Partition:
         self.end = header.base + span
         self.tail = max(self.tail, self.end)
         self.bytes += length
+        self.live_messages += span
         self.totals.stored(span, length)
 
     def lost(self, base: int, count: int) -> None:
@@ -78,7 +80,8 @@ class Partition:
     def _finish(self, base: int, messages: int) -> None:
         location, freed = self.index.finish(base, messages)
         self.bytes -= freed
-        self.totals.finished(messages, location, freed)
+        self.live_messages -= messages
+        self.totals.finished(messages, [(location, freed)])
 
     def committed(self, group: str, offset: int) -> None:
         """A group's next offset to read."""
@@ -94,11 +97,6 @@ class Partition:
         for claim in self.claims.values():
             if claim.owner:
                 claim.deadline_us = now_us + claim.lease_us
-
-    @property
-    def live_messages(self) -> int:
-        """Messages that are not forgotten."""
-        return sum(stored.live for stored in self.index.rows())
 
     # --- decisions -------------------------------------------------------------------------
 
@@ -223,6 +221,7 @@ class Partition:
         partition.thin = {base: int.from_bytes(mask, "little") for base, mask in data["thin"]}
         for stored in partition.index.rows():
             totals.stored(stored.live, stored.live_bytes)
+            partition.live_messages += stored.live
         for group, (owner, token, lease_us) in data["claims"].items():
             partition.claimed(group, owner, token, lease_us, 0)
         return partition

@@ -158,7 +158,7 @@ class Pushes:
         shard.invisible.discard(entry.number)
         stream.totals.coming -= meta.count
         if stream.info.id not in self.kernel.streams:  # deleted while the batch was on its way
-            self.kernel.free(entry.location, entry.length)
+            self.kernel.free([(entry.location, entry.length)])
             return
         shard.stored(meta, batch, entry.location, entry.length)
         if stream.info.kind == "topic":

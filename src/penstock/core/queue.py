@@ -13,9 +13,9 @@ from heapq import heappop, heappush
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.dedupe import IdWindow
-from penstock.core.index import BatchIndex, Stored
+from penstock.core.index import BatchIndex, Singles, Stored
 from penstock.core.leases import Grant, Leases
-from penstock.core.runs import Run, bits_of, full, rows_of, run_of
+from penstock.core.runs import Run, bits_of, full, rows_of, run_of, window
 from penstock.core.waiting import Delayed, KeyQueues, Returned
 from penstock.wire.batch import Header
 from penstock.wire.limits import MAX_PRIORITY
@@ -23,14 +23,14 @@ from penstock.wire.messages import QueueOptions
 
 LANE_SHIFT = 56
 SPARE_TTLS = 1000  # times-to-live of finished batches: so many are not worth a look
-Free = Callable[[int, int], None]
+Places = list[tuple[int, int]]  # locations of records, and bytes of each
 
 
 @dataclass(slots=True)
 class Totals:
     """Figures of one stream over all shards of the node, and where freed bytes are reported."""
 
-    free: Free
+    free: Callable[[Places], None]
     messages: int = 0  # not finished
     bytes: int = 0
     pushed: int = 0  # messages that ever came, since the node started
@@ -42,11 +42,11 @@ class Totals:
         self.pushed += messages
         self.bytes += size
 
-    def finished(self, messages: int, location: int, freed: int) -> None:
+    def finished(self, messages: int, freed: Places) -> None:
         """Messages are finished, and so are their bytes."""
         self.messages -= messages
-        self.bytes -= freed
-        self.free(location, freed)
+        self.bytes -= sum([size for _, size in freed])
+        self.free(freed)
 
 
 def lane_start(priority: int) -> int:
@@ -98,6 +98,7 @@ class QueueShard:
         self.returned = Returned()
         self.delayed = Delayed()
         self.held: dict[bytes, Run] = {}
+        self._held_at: dict[int, bytes] = {}  # position: id
         self.dead: dict[int, Run] = {}
         self.leases = Leases(first_grant)
         self.ids = IdWindow()
@@ -181,6 +182,20 @@ class QueueShard:
                 return lane.cursor if first is None else min(first, lane.cursor)
         return first
 
+    def singles(self) -> Singles | None:
+        """A walk over what the next pops get, if that is fresh and in batches of one message; only
+        where leases of neighbours are independent of each other."""
+        if self.options.ordered != "no":
+            return None
+        first = self.returned.head()
+        for lane in self.lanes.values():
+            if lane.fresh:
+                self._pass_skips(lane)
+                if first is not None and first < lane.cursor:
+                    return None
+                return lane.index.singles(lane.cursor, first, lane.skips)
+        return None
+
     def _pass_skips(self, lane: Lane) -> None:
         while lane.skips:
             row = lane.index.row_of(lane.cursor)
@@ -220,7 +235,7 @@ class QueueShard:
                 self._forget_ttls()
         if held is not None:
             lane.set_aside(base, count)
-            self.held[held] = Run(base, full(count))
+            self.hold(held, Run(base, full(count)))
         elif self.keys is not None:
             lane.set_aside(base, count)
             self._store_keyed(base, keys or [None] * count)
@@ -231,6 +246,11 @@ class QueueShard:
             if not lane.fresh:
                 lane.set_aside(base, 0)
             lane.fresh += count
+
+    def hold(self, key: bytes, run: Run) -> None:
+        """Messages wait until they are released by their id."""
+        self.held[key] = run
+        self._held_at[run.position] = key
 
     def _forget_ttls(self) -> None:
         """Leaves out those of batches that are finished: what is consumed in a moment may have been
@@ -244,13 +264,29 @@ class QueueShard:
         lane.set_aside(base, count)
         self.damage.append((base, count))
 
-    def concerns_damage(self, position: int, grant: int) -> bool:
-        """Whether a logged grant or change is about messages that are lost, and so says nothing."""
-        if any(base <= position < base + count for base, count in self.damage):
-            if grant:
-                self.leases.skip(grant)
-            return True
-        return False
+    def gives_lost(self, given: Given) -> bool:
+        """Whether a logged grant is about lost messages only; its number stays used."""
+        lost = self.damage and self._lost(given.position, given.span) == full(given.span)
+        if lost:
+            self.leases.skip(given.number)
+        return bool(lost)
+
+    def changes_lost(self, change: Change) -> bool:
+        """Whether a logged change is about lost messages only, and so says nothing."""
+        if not self.damage or change.op == Op.PURGE:  # its position is where the purge ended
+            return False
+        lost = self._lost(change.position, change.span)
+        if change.grant:
+            return bool(lost) and change.grant not in self.leases.grants
+        return bool(lost)
+
+    def _lost(self, position: int, span: int) -> int:
+        """Which of `span` positions are lost, as a mask."""
+        lost = 0
+        for base, count in self.damage:
+            if base < position + span and position < base + count:
+                lost |= window(base, count, position)
+        return lost & full(span)
 
     def _store_keyed(self, base: int, keys: list[bytes | None]) -> None:
         assert self.keys is not None
@@ -275,10 +311,15 @@ class QueueShard:
                 return taken
         lane = self.lane_of(position)
         self._pass_skips(lane)
-        assert position == lane.cursor, "a fresh message out of turn"
-        lane.cursor += span
-        lane.fresh -= span
-        return Run(position, full(span))
+        run = Run(position, full(span))
+        if self.damage and (lost := self._lost(position, span)):
+            rest = run_of(position, full(span) & ~lost, 0)
+            assert rest is not None, "a grant of lost messages"
+            run = rest
+        assert run.position == lane.cursor, "a fresh message out of turn"
+        lane.cursor = position + span
+        lane.fresh -= run.messages
+        return run
 
     def changed(self, change: Change, now_us: int) -> None:
         """One change from the log, or one just decided."""
@@ -293,8 +334,7 @@ class QueueShard:
         elif op == Op.PURGE:
             self._purge(change.position)
         elif op == Op.RELEASE:
-            held = next(key for key, run in self.held.items() if run.position == change.position)
-            self.returned.add(self.held.pop(held))
+            self.returned.add(self.held.pop(self._held_at.pop(change.position)))
         else:
             run = self.dead.pop(change.position)
             if op == Op.BURY:
@@ -311,12 +351,15 @@ class QueueShard:
             return
         if change.op == Op.ACK:
             self._finish(run)
-        elif change.op == Op.DEAD:
-            self._bury(run)
-        elif change.op == Op.NACK and change.arg:
-            self.delayed.add(run, now_us + change.arg)
-        else:
-            self.returned.add(run)
+            return
+        for position, mask in self.lane_of(run.position).index.parts(run.position, run.mask):
+            part = Run(position, mask, run.deliveries)
+            if change.op == Op.DEAD:
+                self._bury(part)
+            elif change.op == Op.NACK and change.arg:
+                self.delayed.add(part, now_us + change.arg)
+            else:
+                self.returned.add(part)
 
     def _bury(self, run: Run) -> None:
         self.dead[run.position] = run
@@ -324,9 +367,13 @@ class QueueShard:
             self._next_of_key(run, self.keys.bury)
 
     def _finish(self, run: Run) -> None:
+        index = self.lane_of(run.position).index
         messages = run.messages
-        location, freed = self.lane_of(run.position).index.finish(run.position, messages)
-        self.totals.finished(messages, location, freed)
+        if messages == 1 or not index.is_single(run.position):
+            freed = [index.finish(run.position, messages)]
+        else:
+            freed = index.finish_singles(run.position, run.mask)
+        self.totals.finished(messages, freed)
         if self.keys is not None:
             self._next_of_key(run, self.keys.finish)
 

@@ -17,6 +17,7 @@ from penstock.wire.frames import Settle, SettleItem
 from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_DELAY_MS, MAX_LEASE_MS
 
 SWEEP_CHANGES = 1000  # of one step, so that no step takes long
+SWEEP_MESSAGES = 10_000  # whose leases end in one step
 
 
 def next_given(
@@ -56,11 +57,13 @@ def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
             return None
         raise LeaseLostError(f"lease {item.grant} of shard {item.shard} is over")
     offset = item.position - grant.position
-    if not 0 <= offset <= MAX_BATCH_MESSAGES:
+    if not -MAX_BATCH_MESSAGES <= offset <= MAX_BATCH_MESSAGES:
         raise InvalidError(f"position {item.position} is not part of lease {item.grant}")
     held = bits_of(item.position, item.count, item.mask, grant.position) & grant.mask
     if held and grant.deadline_us > now_us:
-        return _change(queue, grant, item)
+        change = _change(queue, grant, item)
+        part = held != grant.mask
+        return None if part and _ends_early(queue, grant, change, now_us) else change
     if item.op == Settle.ACK and queue.leases.acked(item):
         return None
     raise LeaseLostError(f"position {item.position} is not part of lease {item.grant} any more")
@@ -79,18 +82,29 @@ def _change(queue: QueueShard, grant: Grant, item: SettleItem) -> Change:
     return Change(op, item.count, item.grant, item.position, arg, item.mask)
 
 
+def _ends_early(queue: QueueShard, grant: Grant, change: Change, now_us: int) -> bool:
+    """Whether one message would end the lease of others, which were pushed independently of it."""
+    if change.op != Op.EXTEND or now_us + change.arg >= grant.deadline_us:
+        return False
+    return queue.lane_of(grant.position).index.is_single(change.position)
+
+
 def _out_of_tries(queue: QueueShard, grant: Grant) -> bool:
     tries = queue.options.max_deliveries
     return bool(tries) and grant.deliveries >= tries
 
 
 def overdue(queue: QueueShard, now_us: int) -> list[Change]:
-    """Leases that ran out and messages whose time-to-live is over."""
+    """Leases that ran out and messages whose time-to-live is over: some of them, if there are many.
+
+    What is left of the leases can wait a moment, as none of them is worth anything any more.
+    """
     changes: list[Change] = []
-    for grant in queue.leases.expired(now_us):
+    for grant in queue.leases.expired(now_us, SWEEP_CHANGES, SWEEP_MESSAGES):
         op = Op.DEAD if _out_of_tries(queue, grant) else Op.EXPIRE
         changes.append(Change(op, grant.span, grant.number, grant.position))
-    while queue.ttl and queue.ttl[0][0] <= now_us and len(changes) < SWEEP_CHANGES:
+    most = len(changes) + SWEEP_CHANGES
+    while queue.ttl and queue.ttl[0][0] <= now_us and len(changes) < most:
         stored = queue.find(heappop(queue.ttl)[1])
         if stored is not None:
             changes.append(Change(Op.DROP, stored.span, 0, stored.base))
@@ -105,10 +119,13 @@ def make_due(queue: QueueShard, now_us: int) -> bool:
     return bool(ready)
 
 
-def next_due(queue: QueueShard) -> int | None:
-    """When `overdue` or `make_due` may have something to do."""
+def next_due(queue: QueueShard, now_us: int) -> int | None:
+    """When `overdue` or `make_due` may have something to do; what was left of leases: soon."""
     ttl = queue.ttl[0][0] if queue.ttl else None
-    times = (queue.leases.next_due(), queue.delayed.next_due(), ttl)
+    leases_us = queue.leases.next_due()
+    if leases_us is not None and leases_us <= now_us:
+        leases_us = now_us + 1
+    times = (leases_us, queue.delayed.next_due(), ttl)
     return min((time for time in times if time is not None), default=None)
 
 

@@ -55,7 +55,8 @@ def restore(
     for due_us, packed in data["delayed"]:
         queue.delayed.add(_run(packed), due_us)
     queue.damage = [tuple(item) for item in data["damage"]]
-    queue.held = {key: _run(packed) for key, packed in data["held"]}
+    for key, packed in data["held"]:
+        queue.hold(key, _run(packed))
     queue.dead = {run.position: run for run in map(_run, data["dead"])}
     queue.leases = Leases.restore(data["leases"])
     queue.ids = IdWindow.restore(data["ids"])

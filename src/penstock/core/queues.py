@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core import queue_rules as rules
-from penstock.core.changes import Change, Given, Op, pack_changes, pack_grants
+from penstock.core.changes import Change, Op, pack_changes, pack_grants
 from penstock.core.effects import Deliver, Slice
 from penstock.core.kernel import Kernel, still_waiting
-from penstock.core.leases import Grant
 from penstock.core.queue import LANE_SHIFT, QueueShard
 from penstock.core.records import Kind
 from penstock.core.runs import Run, cut
 from penstock.core.shard import Shard, Stream
-from penstock.core.views import QueueView, Subscription, Waiter
+from penstock.core.slices import slice_of, slices_of
+from penstock.core.views import QueueView, Subscription, Taken, Waiter
 from penstock.errors import InvalidError, LimitError, NotFoundError, PenstockError
 from penstock.wire import frames
 from penstock.wire.batch import Header
@@ -30,8 +30,6 @@ FORGET_AFTER_US = 120_000_000
 MAX_FEEDING = 4  # deliveries of a subscription that are logged and not yet sent
 MAX_CHANGES = 10_000  # of one record
 
-Grants = list[tuple[QueueShard, list[tuple[Given, Grant]]]]
-
 
 class Queues:
     """The queues of a node."""
@@ -39,6 +37,7 @@ class Queues:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.views: dict[int, QueueView] = {}
+        self.merging: set[int] = set()  # connections that can read merged batches
 
     def view(self, stream: int) -> QueueView:
         """What this node knows of a queue."""
@@ -121,42 +120,37 @@ class Queues:
             self._deliver(waiter.connection, Verb.POP, waiter.request, Flag.RESPONSE, [])
 
     def _give(self, connection: int, request: int, body: PopBody, view: QueueView) -> bool:
-        grants = self._lease(view, body.messages, body)
-        if grants is None:
+        taken = self._lease(view, body.messages, body)
+        if taken is None:
             return False
-        self._log_grants(view, grants, connection, Verb.POP, request, Flag.RESPONSE)
+        self._log_grants(view, taken, connection, Verb.POP, request, Flag.RESPONSE)
         return True
 
     def _lease(
         self, view: QueueView, messages: int, body: PopBody, overdraw: bool = False
-    ) -> Grants | None:
+    ) -> Taken | None:
         options = self.kernel.streams[view.stream].options
         lease_us = (body.lease_ms or options.lease_ms) * 1000
-        grants = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us, overdraw)
-        for queue, _ in grants:
+        taken = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us, overdraw)
+        for queue, _, _ in taken.grants.values():
             self._set_timer(view, queue)
-        return grants or None
+        return taken if taken.order else None
 
     def _log_grants(
-        self, view: QueueView, grants: Grants, connection: int, verb: int, request: int, flags: int,
+        self, view: QueueView, taken: Taken, connection: int, verb: int, request: int, flags: int,
         subscription: Subscription | None = None,
     ) -> None:  # fmt: skip
         """Logs the grants; the messages leave when the last of them is written."""
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
-        given = [(queue, grant) for queue, pairs in grants for _, grant in pairs]
-        if len(grants) > 1:  # grouped by shard for the log; whoever gets them wants them in order
-            given.sort(key=lambda pair: pair[0].rank(pair[1].position))
 
         def written() -> None:
-            parts = (_slice(queue, grant, grant.number) for queue, grant in given)
-            slices = [part for part in parts if part is not None]
-            self._deliver(connection, verb, request, flags, slices)
+            self._deliver(connection, verb, request, flags, slices_of(taken))
 
         entry = None
-        for queue, pairs in grants:
-            meta = pack_grants(view.stream, [item for item, _ in pairs])
-            entry = self.kernel.log(self.kernel.shards[queue.shard], Kind.GRANT, meta, level)
+        for shard, given in taken.by_shard().items():
+            meta = pack_grants(view.stream, given)
+            entry = self.kernel.log(self.kernel.shards[shard], Kind.GRANT, meta, level)
         assert entry is not None
         if subscription is None:
             self.kernel.answer_when_safe(entry, connection, verb, request, written)
@@ -173,7 +167,8 @@ class Queues:
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
     ) -> None:
-        self.kernel.effects.append(Deliver(connection, verb, request, flags, slices))
+        merges = connection in self.merging
+        self.kernel.effects.append(Deliver(connection, verb, request, flags, slices, merges))
 
     def _peek(self, view: QueueView, body: PopBody) -> list[Slice]:
         found: list[tuple[int, int, QueueShard, Run]] = []
@@ -189,10 +184,10 @@ class Queues:
         for _, _, queue, run in found:
             if left <= 0 or room <= 0:
                 break
-            part = _slice(queue, cut(run, left)[0], 0)
+            part = slice_of(queue, cut(run, left)[0], 0)
             if part is not None and (part.length <= room or not slices):
                 slices.append(part)
-                left -= part.run.messages
+                left -= part.mask.bit_count()
                 room -= part.length
         return slices
 
@@ -262,12 +257,12 @@ class Queues:
                 return
 
     def _feed(self, subscription: Subscription, view: QueueView) -> bool:
-        grants = self._lease(view, subscription.credit, subscription.body, overdraw=True)
-        if grants is None:
+        taken = self._lease(view, subscription.credit, subscription.body, overdraw=True)
+        if taken is None:
             return False
-        subscription.credit -= sum(g.messages for _, pairs in grants for _, g in pairs)
+        subscription.credit -= taken.messages
         self._log_grants(
-            view, grants, subscription.connection, Verb.DELIVER, subscription.request, 0,
+            view, taken, subscription.connection, Verb.DELIVER, subscription.request, 0,
             subscription,
         )  # fmt: skip
         return True
@@ -295,8 +290,15 @@ class Queues:
             entry, connection, Verb.SETTLE, request,
             lambda: self.kernel.send(connection, Verb.SETTLE, request, body),
         )  # fmt: skip
-        for number in changes:
-            self.arrived(view.shards[number])
+        for number, done in changes.items():
+            self._settled(view, view.shards[number], done)
+        self.serve(view)
+
+    def _settled(self, view: QueueView, queue: QueueShard, changes: list[Change]) -> None:
+        """Acks alone make nothing ready, unless others wait for their turn."""
+        if queue.options.ordered != "no" or any(change.op != Op.ACK for change in changes):
+            view.heads.offer(queue)
+            self._set_timer(view, queue)
 
     def _settle_one(
         self, stream: Stream, view: QueueView, item: SettleItem, changes: dict[int, list[Change]]
@@ -332,7 +334,7 @@ class Queues:
     # --- time ------------------------------------------------------------------------------
 
     def _set_timer(self, view: QueueView, queue: QueueShard) -> None:
-        due_us = rules.next_due(queue)
+        due_us = rules.next_due(queue, self.kernel.now_us)
         if due_us is None:
             return
         set_us = view.timers_us.get(queue.shard)
@@ -402,13 +404,3 @@ def bounded(body: PopBody) -> PopBody:
         wait_ms=min(body.wait_ms, MAX_WAIT_MS),
         lease_ms=min(body.lease_ms, MAX_LEASE_MS),
     )
-
-
-def _slice(queue: QueueShard, run: Run, grant: int) -> Slice | None:
-    stored = queue.find(run.position)
-    if stored is None or not run.mask:
-        return None
-    return Slice(
-        queue.shard, grant, Run(run.position, run.mask), run.deliveries, stored.location,
-        stored.length, stored.base,
-    )  # fmt: skip

@@ -58,7 +58,8 @@ def window(start: int, count: int, run_position: int) -> int:
 
 def bits_of(position: int, count: int, mask: int, origin: int) -> int:
     """`count` positions from one on, or those of a mask, relative to the start of a run."""
-    return (mask or full(count)) << position - origin
+    bits, shift = mask or full(count), position - origin
+    return bits << shift if shift >= 0 else bits >> -shift
 
 
 def cut(run: Run, messages: int) -> tuple[Run, Run | None]:

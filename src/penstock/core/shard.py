@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.core import queue_snapshot, records
-from penstock.core.changes import Op, read_changes, read_grants
+from penstock.core.changes import read_changes, read_grants
 from penstock.core.dedupe import Producers
 from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard, Totals
@@ -208,15 +208,14 @@ class Shard:
             if stream in self.streams:
                 queue = self.queue(stream)
                 for given in grants:
-                    if not queue.concerns_damage(given.position, given.number):
+                    if not queue.gives_lost(given):
                         queue.granted(given, now_us)
         else:
             stream, changes = read_changes(meta)
             if stream in self.streams:
                 queue = self.queue(stream)
                 for change in changes:
-                    purge = change.op == Op.PURGE  # its position is where the purge ended
-                    if purge or not queue.concerns_damage(change.position, change.grant):
+                    if not queue.changes_lost(change):
                         queue.changed(change, now_us)
 
     def restart(self, now_us: int, first_grant: int) -> None:

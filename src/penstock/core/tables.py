@@ -230,19 +230,20 @@ class Tables:
         return True
 
     def end(self, number: int) -> Entry | None:
-        """Ends a session: its entries go first, so that a crash in between ends it again."""
-        session = self.sessions.get(number)
+        """Ends a session, and then its entries: should a crash come in between, `restart` drops
+        them. The other way round the session would live on without its entries."""
+        session = self.sessions.pop(number, None)
         if session is None:
             return None
+        self.kernel.note(self.kernel.control, SessionEnded(number), Durability.SYNCED)
         for at, stream in sorted(session.places):
             table = self.kernel.shards[at].tables.get(stream)
             if table is not None and (keys := table.keys_of(number)):
                 self.drop(self.kernel.shards[at], self.kernel.streams[stream], keys)
-        del self.sessions[number]
-        return self.kernel.note(self.kernel.control, SessionEnded(number), Durability.SYNCED)
+        return self.kernel.barrier(Durability.SYNCED)
 
     def restart(self) -> None:
-        """After recovery: sessions last their whole length again."""
+        """After recovery: sessions last their whole length again. Entries of others go."""
         for session in self.sessions.values():
             session.deadline_us = self.kernel.now_us + session.ttl_us
         for shard in self.kernel.shards:
@@ -250,6 +251,8 @@ class Tables:
                 for number in table.sessions():
                     if number in self.sessions:
                         self.sessions[number].places.add((shard.id, stream))
+                    else:
+                        self.drop(shard, self.kernel.streams[stream], table.keys_of(number))
         self.armed_us = 0
         self._arm_next()
 

@@ -111,6 +111,8 @@ class Topics:
 
     def arrived(self, stream: int, partition: int) -> None:
         """A batch can be read: whoever waits for it gets it."""
+        if stream in self.kernel.keep_latest:
+            self.kernel.grown[stream, partition] = None
         for reader in self.readers.pop((stream, partition), ()):
             if not reader.over:
                 reader.over = True
@@ -172,7 +174,9 @@ class Topics:
             call.stream, call.partition, call.group, call.owner, token, call.lease_ms * 1000
         )
         shard = self.shard(stream, call.partition)
-        entry = self.kernel.note(shard, note, min(stream.level, Durability.WRITTEN))
+        # A renewal may be lost with the power, a token may not: nobody else must get it again.
+        level = min(stream.level, Durability.WRITTEN) if call.token else stream.level
+        entry = self.kernel.note(shard, note, level)
         return m.ClaimInfo(call.owner, token), entry
 
     def unclaim(self, call: m.Unclaim) -> Entry | None:

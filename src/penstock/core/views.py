@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 from penstock.core.changes import Given
+from penstock.core.index import Singles
 from penstock.core.kernel import Timer
 from penstock.core.leases import Grant
-from penstock.core.queue import QueueShard
+from penstock.core.queue import LANE_SHIFT, QueueShard
 from penstock.core.queue_rules import next_given
 from penstock.wire.frames import PopBody
 
@@ -66,10 +67,20 @@ class Heads:
         if best is None or lane < best[0]:
             self.offer(queue)
 
-    def first(self, shards: dict[int, QueueShard]) -> QueueShard | None:
-        """The shard to take from; its entry is used up, so offer it again afterwards."""
-        while self._heap:
-            head, number = heappop(self._heap)
+    def may_be_before(self, line: _Line) -> bool:
+        """Whether another shard may have a message that comes before that of a walk."""
+        return bool(self._heap) and self._heap[0] < line
+
+    def first(
+        self, shards: dict[int, QueueShard], before: _Line | None = None
+    ) -> QueueShard | None:
+        """The shard to take from; its entry is used up, so offer it again afterwards.
+
+        With `before`, only one whose head comes before that of another shard.
+        """
+        heap = self._heap
+        while heap and (before is None or heap[0] < before):
+            head, number = heappop(heap)
             if self._best.get(number) != head:
                 continue
             del self._best[number]
@@ -82,6 +93,29 @@ class Heads:
             if now is not None:
                 self.offer(queue)
         return None
+
+
+# A walk over messages of a shard: its head and number, as in Heads, which of `Taken.grants` it
+# becomes, the shard's part of the queue, and the walk.
+_Line = tuple[tuple[int, int], int, int, QueueShard, Singles]
+
+
+class Taken:
+    """What a pop got. The state is changed already; the caller logs it."""
+
+    __slots__ = ("grants", "messages", "order")
+
+    def __init__(self) -> None:
+        self.grants: dict[int, tuple[QueueShard, Given, Grant]] = {}  # by the order of their begin
+        self.order: list[int] = []  # which grant comes next; one of many batches, once for each
+        self.messages = 0
+
+    def by_shard(self) -> dict[int, list[Given]]:
+        """The grants as they are logged."""
+        shards: dict[int, list[Given]] = {}
+        for queue, given, _ in self.grants.values():
+            shards.setdefault(queue.shard, []).append(given)
+        return shards
 
 
 class QueueView:
@@ -97,32 +131,107 @@ class QueueView:
 
     def take(
         self, messages: int, max_bytes: int, lease_us: int, now_us: int, overdraw: bool = False
-    ) -> list[tuple[QueueShard, list[tuple[Given, Grant]]]]:
+    ) -> Taken:
         """Leases up to that many messages and bytes, first ready first; at least one if any is.
 
         With `overdraw` the last batch is leased whole if at least half of it may be: cutting it
         costs more than sending it, and whoever takes so many takes the rest soon.
-        The state is changed; the caller logs what is returned, grouped by shard.
         """
-        taken: dict[int, tuple[QueueShard, list[tuple[Given, Grant]]]] = {}
+        return _Taking(self, lease_us, now_us).take(messages, max_bytes, overdraw)
+
+
+class _Taking:
+    """One pop. Batches of one message are walked over shard by shard, in the order of all shards;
+    what is taken of one walk becomes one grant."""
+
+    def __init__(self, view: QueueView, lease_us: int, now_us: int) -> None:
+        self._view = view
+        self._lease_us = lease_us
+        self._now_us = now_us
+        self._taken = Taken()
+        self._lines: list[_Line] = []  # a heap
+        self._begun = 0  # grants
+
+    def take(self, messages: int, max_bytes: int, overdraw: bool) -> Taken:
+        view, taken, lines = self._view, self._taken, self._lines
         while messages > 0 and max_bytes > 0:
-            queue = self.heads.first(self.shards)
+            queue = view.heads.first(view.shards, lines[0] if lines else None)
             if queue is None:
+                if not lines:
+                    break
+                count, size = self._along(messages, max_bytes)
+            elif self._walk(queue):
+                continue
+            else:
+                count, size = self._whole(queue, messages, max_bytes, overdraw)
+            if not count:
                 break
-            found = next_given(queue, messages, max_bytes, lease_us)
-            assert found is not None
-            given, stored = found
-            if overdraw and given.span == messages and 2 * messages >= stored.span:
-                found = next_given(queue, stored.span, max_bytes, lease_us)
-                assert found is not None
-                given = found[0]
-            if taken and stored.length > max_bytes:  # an answer is one frame, and bounded
-                self.heads.offer(queue)
-                break
-            grant = queue.granted(given, now_us)
-            self.heads.offer(queue)
-            taken.setdefault(queue.shard, (queue, []))[1].append((given, grant))
-            count = grant.messages
             messages -= count
-            max_bytes -= stored.length * count // stored.rows
-        return list(taken.values())
+            max_bytes -= size
+        for line in lines:
+            self._end(line)
+        taken.messages = sum(grant.messages for _, _, grant in taken.grants.values())
+        return taken
+
+    def _along(self, messages: int, max_bytes: int) -> tuple[int, int]:
+        """Goes along the walks, until another shard may be first: messages and bytes."""
+        heads, lines, order = self._view.heads, self._lines, self._taken.order
+        count = size = 0
+        while lines and count < messages and size < max_bytes:
+            line = lines[0]
+            if heads.may_be_before(line):
+                break
+            rank, shard, place, queue, singles = line
+            length = singles.length
+            if order and size + length > max_bytes:  # an answer is one frame, and bounded
+                break
+            order.append(place)
+            count += 1
+            size += length
+            if singles.step():
+                rank = (rank[0], singles.arrived_us)
+                heapreplace(lines, (rank, shard, place, queue, singles))
+            else:
+                heappop(lines)
+                self._end(line)
+        return count, size
+
+    def _walk(self, queue: QueueShard) -> bool:
+        """Begins a walk, if the first message is a batch of its own."""
+        singles = queue.singles()
+        if singles is None:
+            return False
+        self._begun += 1
+        rank = (singles.first >> LANE_SHIFT, singles.arrived_us)
+        heappush(self._lines, (rank, queue.shard, self._begun, queue, singles))
+        return True
+
+    def _end(self, line: _Line) -> None:
+        _, _, place, queue, singles = line
+        if singles.count:
+            number = queue.leases.next_number
+            given = Given(number, singles.first, singles.count, self._lease_us)
+            self._taken.grants[place] = (queue, given, queue.granted(given, self._now_us))
+        self._view.heads.offer(queue)
+
+    def _whole(
+        self, queue: QueueShard, messages: int, max_bytes: int, overdraw: bool
+    ) -> tuple[int, int]:
+        """A grant of one batch, or part of it: messages and bytes; none if there is no room."""
+        found = next_given(queue, messages, max_bytes, self._lease_us)
+        assert found is not None
+        given, stored = found
+        if overdraw and given.span == messages and 2 * messages >= stored.span:
+            found = next_given(queue, stored.span, max_bytes, self._lease_us)
+            assert found is not None
+            given = found[0]
+        taken = self._taken
+        if taken.order and stored.length > max_bytes:  # an answer is one frame, and bounded
+            self._view.heads.offer(queue)
+            return 0, 0
+        grant = queue.granted(given, self._now_us)
+        self._view.heads.offer(queue)
+        self._begun += 1
+        taken.order.append(self._begun)
+        taken.grants[self._begun] = (queue, given, grant)
+        return grant.messages, stored.length * grant.messages // stored.rows

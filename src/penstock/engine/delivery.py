@@ -1,24 +1,25 @@
-"""Turning stored batches into answers: reading, checking, cutting."""
+"""Turning stored batches into answers: cutting and merging them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from penstock.core.effects import Deliver, Serve, Slice
 from penstock.core.runs import full, rows_of
+from penstock.engine.reader import Found, Place
 from penstock.errors import DamagedError, PenstockError
 from penstock.store.locations import split
 from penstock.wire import frames
 from penstock.wire.batch import Batch
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Flag, Verb
+from penstock.wire.merge import MERGE_FROM, OneRow, merge, one_row
 
+_MAX_DELTA = (1 << 31) - 1  # of a row offset
 WHOLE_BYTES = 1 << 20  # a batch over this is cut to what was granted, so that frames stay bounded
-
-Found = Batch | PenstockError  # a stored batch, or why it cannot be had
 
 
 class Answer(NamedTuple):
@@ -29,53 +30,105 @@ class Answer(NamedTuple):
     damaged: list[str]
 
 
-def deliver(effect: Deliver, found: list[Found]) -> Answer:
-    """The frame with the granted messages. A damaged batch is left out and reported."""
-    heads: list[bytes] = []
-    batches: list[Buffer] = []
-    damaged: list[str] = []
-    messages = 0
-    for part, stored in zip(effect.slices, found, strict=True):
+class _Delivery:
+    """The grants and batches of one frame, as they are put together."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self.batches: list[Buffer] = []
+        self.damaged: list[str] = []
+        self.messages = 0
+
+    def add(self, part: Slice, found: Found) -> None:
+        """A batch as it is, or cut. A damaged one is left out and reported."""
         try:
-            batch = _cut(part, _checked(stored))
+            batch = _cut(part, found)
         except PenstockError as error:
-            damaged.append(f"shard {part.shard}, position {part.run.position}: {error.message}")
-            continue
-        run = part.run
-        messages += run.messages
-        batches.append(batch)
-        heads.append(
+            self.damaged.append(f"shard {part.shard}, position {part.position}: {error.message}")
+            return
+        self._grant(part, part.mask.bit_length(), len(batch), 0)
+        self.batches.append(batch)
+        self.messages += part.mask.bit_count()
+
+    def add_merged(self, parts: Sequence[Slice], rows: Sequence[OneRow]) -> None:
+        """Batches of one message each as one batch, shared by their grants."""
+        firsts: list[Slice] = []
+        owners: list[int] = []
+        following: dict[tuple[int, int, int, int], int] = {}  # what goes on with a grant: which
+        for part in parts:
+            shard, grant, position, _, deliveries, _, _, _ = part
+            number = following.pop((shard, grant, deliveries, position), -1)
+            if number < 0:
+                number = len(firsts)
+                firsts.append(part)
+            following[shard, grant, deliveries, position + 1] = number
+            owners.append(number)
+        batch = merge(rows, 0, owners)
+        length, shared = len(batch), len(firsts)
+        for part, count in zip(firsts, np.bincount(owners).tolist(), strict=True):
+            self._grant(part, count, length, shared)
+            length = shared = 0
+        self.batches.append(batch)
+        self.messages += len(parts)
+
+    def _grant(self, part: Slice, count: int, length: int, shared: int) -> None:
+        deliveries = min(part.deliveries, 0xFFFF)
+        self.heads.append(
             frames.GRANT.pack(
-                part.grant,
-                run.position,
-                run.span,
-                part.shard,
-                min(part.deliveries, 0xFFFF),
-                len(batch),
+                part.grant, part.position, count, part.shard, deliveries, length, shared
             )
         )
-    body = frames.COUNT.pack(len(heads), messages) + b"".join(heads)
-    size = len(body) + sum(map(len, batches))
+
+
+def deliver(effect: Deliver, found: list[Found]) -> Answer:
+    """The frame with the granted messages. A damaged batch is left out and reported."""
+    delivery = _Delivery()
+    at = 0
+    for end, rows in _stretches(found, effect.merges):
+        if len(rows) >= MERGE_FROM:
+            delivery.add_merged(effect.slices[at:end], rows)
+        else:
+            for part, each in zip(effect.slices[at:end], found[at:end], strict=True):
+                delivery.add(part, each)
+        at = end
+    body = frames.COUNT.pack(len(delivery.heads), delivery.messages) + b"".join(delivery.heads)
+    size = len(body) + sum(map(len, delivery.batches))
     head = frames.frame_head(effect.verb, effect.request, effect.flags, size)
-    return Answer(effect.connection, [head + body, *batches], damaged)
+    return Answer(effect.connection, [head + body, *delivery.batches], delivery.damaged)
 
 
-def _checked(found: Found) -> Batch:
+def _stretches(found: list[Found], merges: bool) -> Iterator[tuple[int, list[OneRow]]]:
+    """Cuts a list into stretches that can be merged and others: where each ends, and its rows."""
+    rows: list[OneRow] = []
+    if not merges or len(found) < MERGE_FROM:
+        yield len(found), rows
+        return
+    for at, each in enumerate(found):
+        row = None if isinstance(each, PenstockError) else one_row(each)
+        if row is not None:
+            rows.append(row)
+            continue
+        if rows:
+            yield at, rows
+            rows = []
+        yield at + 1, []
+    if rows:
+        yield len(found), rows
+
+
+def _cut(part: Slice, found: Found) -> Buffer:
+    """The batch as it is if most of it is wanted, or a new one with the granted rows."""
     if isinstance(found, PenstockError):
         raise found
-    return found
-
-
-def _cut(part: Slice, batch: Batch) -> Buffer:
-    """The batch as it is if most of it is wanted, or a new one with the granted rows."""
-    run = part.run
-    contiguous = run.mask == full(run.span)
-    if contiguous and 2 * run.messages > batch.count and len(batch.buffer) <= WHOLE_BYTES:
-        return batch.buffer
-    if contiguous and run.messages == batch.count:
-        return batch.buffer
-    rows = batch.rows_at(rows_of(run.mask).astype(np.int64) + run.position)
-    if len(rows) != run.messages:
+    batch = Batch.parse(found, verify=False)
+    messages = part.mask.bit_count()
+    contiguous = part.mask == full(part.mask.bit_length())
+    if contiguous and 2 * messages > batch.count and len(found) <= WHOLE_BYTES:
+        return found
+    if contiguous and messages == batch.count:
+        return found
+    rows = batch.rows_at(rows_of(part.mask).astype(np.int64) + part.position)
+    if len(rows) != messages:
         raise DamagedError("a stored batch lacks messages that it should hold")
     return batch.take(rows)
 
@@ -84,37 +137,58 @@ def serve(effect: Serve, found: list[Found]) -> Answer:
     """The frame with the batches of a partition, up to the first damaged one."""
     batches: list[Buffer] = []
     damaged: list[str] = []
-    for stored in found:
-        if isinstance(stored, PenstockError):
-            damaged.append(stored.message)
-            if not batches:
-                parts: list[Buffer] = [frames.error_frame(Verb.FETCH, effect.request, stored)]
-                return Answer(effect.connection, parts, damaged)
+    at = 0
+    for end, rows in _stretches(found, True):
+        offsets = [base for _, _, base in effect.batches[at:end]]
+        if len(rows) >= MERGE_FROM and offsets[-1] - offsets[0] <= _MAX_DELTA:
+            batches.append(_joined(offsets, rows))
+            at = end
+            continue
+        for stored in found[at:end]:
+            if isinstance(stored, PenstockError):
+                damaged.append(stored.message)
+                break
+            batches.append(stored)
+        if damaged:
             break
-        batches.append(stored.buffer)
+        at = end
+    if damaged and not batches:
+        error = found[0]
+        assert isinstance(error, PenstockError)
+        parts: list[Buffer] = [frames.error_frame(Verb.FETCH, effect.request, error)]
+        return Answer(effect.connection, parts, damaged)
     body = frames.FETCH_HEAD.pack(effect.start, effect.end, len(batches))
     size = len(body) + sum(map(len, batches))
     head = frames.frame_head(Verb.FETCH, effect.request, Flag.RESPONSE, size)
     return Answer(effect.connection, [head + body, *batches], damaged)
 
 
+def _joined(offsets: list[int], rows: list[OneRow]) -> Buffer:
+    """Neighbours of a partition as one batch; rows that were left out between them stay out."""
+    first = offsets[0]
+    dense = offsets[-1] - first + 1 == len(rows)
+    return merge(rows, first, None if dense else [offset - first for offset in offsets])
+
+
 class ReadJob:
     """Reads that would wait for the device: run it elsewhere, then hand it to the engine."""
 
-    def __init__(self, effect: Deliver | Serve, read: Callable[[int, int, int], Found]) -> None:
+    def __init__(
+        self, effect: Deliver | Serve, read: Callable[[Sequence[Place]], list[Found]]
+    ) -> None:
         self.effect = effect
         self._read = read
         self.found: list[Found] = []
 
     def run(self) -> None:
         """Reads everything; never raises."""
-        self.found = [self._read(*place) for place in places(self.effect)]
+        self.found = self._read(places(self.effect))
 
 
-def places(effect: Deliver | Serve) -> list[tuple[int, int, int]]:
-    """Where the records of an effect are: location, length, and the base of their batch."""
+def places(effect: Deliver | Serve) -> list[Place]:
+    """Where the records of an effect are."""
     if isinstance(effect, Deliver):
-        return [(part.location, part.length, part.base) for part in effect.slices]
+        return [part[5:] for part in effect.slices]
     return effect.batches
 
 

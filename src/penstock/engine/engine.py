@@ -14,9 +14,9 @@ from typing import Any
 
 from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
 from penstock.core.fabric import Fabric
-from penstock.engine.delivery import Found, ReadJob, build, bytes_of, files_of, places
+from penstock.engine.delivery import ReadJob, build, bytes_of, files_of, places
 from penstock.engine.maintenance import Maintenance, Pace
-from penstock.engine.reader import BatchReader
+from penstock.engine.reader import BatchReader, Found
 from penstock.errors import StorageError
 from penstock.store.cleaner import Cleaner
 from penstock.store.disk import Disk, DiskError
@@ -148,7 +148,8 @@ class Engine:
         self.fabric.refuse(refusal)
         self._retry_us = now_us + RETRY_US
         for entry in flush.entries:
-            if entry.failed is not None and not entry.committed:
+            answered = entry.committed or entry.level == Durability.MEMORY
+            if entry.failed is not None and not answered:
                 entry.failed(refusal)
                 entry.failed, entry.refused = None, True
 
@@ -166,7 +167,7 @@ class Engine:
                 elif isinstance(effect, Send):
                     self.outputs.append(Output(effect.connection, effect.parts))
                 elif isinstance(effect, Free):
-                    self.files.freed(effect.location, effect.bytes)
+                    self.files.freed_all(effect.places)
                 elif isinstance(effect, Deliver | Serve):
                     self._answer(effect)
                 elif isinstance(effect, Close):
@@ -175,16 +176,15 @@ class Engine:
                 self._commit(at_once, now_us)
 
     def _answer(self, effect: Deliver | Serve) -> None:
-        found: list[Found] = []
-        for place in places(effect):
-            batch = self.reader.now(*place)
-            if batch is None:
-                self.jobs.append(ReadJob(effect, self.reader.wait))
-                self.reading.update(files_of(effect))
-                self.owed_bytes[effect.connection] += bytes_of(effect)
-                return
-            found.append(batch)
-        self._send(effect, found)
+        wanted = places(effect)
+        found = self.reader.now(wanted)
+        if found is not None:
+            self._send(effect, found)
+            return
+        known = self.reader.known(wanted)
+        self.jobs.append(ReadJob(effect, lambda those: self.reader.wait(those, known)))
+        self.reading.update(files_of(effect))
+        self.owed_bytes[effect.connection] += bytes_of(effect)
 
     def _send(self, effect: Deliver | Serve, found: list[Found]) -> None:
         answer = build(effect, found)

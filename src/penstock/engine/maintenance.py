@@ -6,14 +6,14 @@ elsewhere, `end_step` takes it back. What was acknowledged does not depend on an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
-from penstock.core.liveness import Liveness, keep_latest
+from penstock.core.liveness import Liveness, grown_partition
 from penstock.core.partition import Partition
 from penstock.core.records import Thinned
 from penstock.core.runs import rows_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.engine.engine import Engine
 
 SHARDS_A_STEP = 8
+STEP_BYTES = 4 << 20  # of snapshots: a step ends with the shard that passes it
 THIN_MESSAGES = 1000  # new ones before a keep-latest partition is thinned again
 RETRY_US = 5_000_000
 LOOK_EVERY_US = 50_000
@@ -157,7 +158,7 @@ class Maintenance:
         return self._choose_thinning()
 
     def _choose_thinning(self) -> Generator[Work | None, None, None] | None:
-        for partition in keep_latest(self.engine.fabric.kernel):
+        while (partition := grown_partition(self.engine.fabric.kernel)) is not None:
             done = self._thinned.get((partition.stream, partition.number), partition.start)
             if partition.end - done >= max(THIN_MESSAGES, partition.live_messages // 2):
                 return self._thin(partition)
@@ -198,14 +199,8 @@ class Maintenance:
         yield lambda: writers.append(CheckpointWriter(engine.disk, number))
         writer = writers[0]
         yield _adding(writer, {"identity": engine.identity})
-        shards = fabric.kernel.shards
-        for first in range(0, len(shards), SHARDS_A_STEP):
-            group = shards[first : first + SHARDS_A_STEP]
-            for shard in group:
-                fabric.queues.forget_idle(shard)
-            sections = {f"shard-{s.id}": _encode(s.snapshot()) for s in group if s.last}
-            if sections:
-                yield _adding(writer, sections)
+        for sections in self._sections():
+            yield _adding(writer, sections)
         # Definitions come after the shards: whatever is in a shard's snapshot must be defined when
         # it is loaded, because its records are not folded again.
         control = _encode(fabric.snapshot_control())
@@ -224,6 +219,22 @@ class Maintenance:
         self.position = position
         self.checkpoints += 1
         yield from self._drop(covered)
+
+    def _sections(self) -> Iterator[dict[str, bytes]]:
+        """Snapshots of all shards that hold something: a few at a time, fewer of large ones."""
+        fabric = self.engine.fabric
+        sections: dict[str, bytes] = {}
+        size = 0
+        for shard in fabric.kernel.shards:
+            fabric.queues.forget_idle(shard)
+            if shard.last:
+                packed = sections[f"shard-{shard.id}"] = _encode(shard.snapshot())
+                size += len(packed)
+            if sections and (len(sections) >= SHARDS_A_STEP or size >= STEP_BYTES):
+                yield sections
+                sections, size = {}, 0
+        if sections:
+            yield sections
 
     def _drop(self, covered: set[int]) -> Generator[Work | None, None, None]:
         """Files that are not needed any more: cleaned before the checkpoint, and not replayed."""

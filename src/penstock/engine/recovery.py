@@ -105,6 +105,8 @@ def open_engine(
     engine.recovered = report.figures()
     # A grant leaves the node only after its segment has a durable name: the numbers of this start
     # are above all that were given before, whatever a power loss took.
+    # A clock that was set back goes on where it was: what lasts for a time must begin there, too.
+    now_us = max(now_us, fabric.newest_us())
     fabric.restart(now_us, files.next_number << GRANT_BITS)
     engine.settle(now_us)
     return engine

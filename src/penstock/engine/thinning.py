@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from penstock.core.index import Stored
 from penstock.core.runs import mask_of
-from penstock.engine.delivery import Found
+from penstock.engine.reader import Found, Place
+from penstock.errors import PenstockError
 from penstock.wire.batch import Batch
 
 
@@ -19,7 +20,9 @@ class Thinning:
     it is, and so is the last one, so that the partition's end stays where it is.
     """
 
-    def __init__(self, batches: list[Stored], read: Callable[[int, int, int], Found]) -> None:
+    def __init__(
+        self, batches: list[Stored], read: Callable[[Sequence[Place]], list[Found]]
+    ) -> None:
         self._batches = batches
         self._read = read
         self.stale: dict[int, int] = {}  # base of a batch: mask of positions
@@ -41,5 +44,5 @@ class Thinning:
             self.stale[base] = mask_of(np.asarray(stale, np.intp))
 
     def _batch(self, stored: Stored) -> Batch | None:
-        found = self._read(stored.location, stored.length, stored.base)
-        return found if isinstance(found, Batch) else None
+        (found,) = self._read([(stored.location, stored.length, stored.base)])
+        return None if isinstance(found, PenstockError) else Batch.parse(found, verify=False)

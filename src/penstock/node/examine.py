@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +45,7 @@ from penstock.store.locations import (
 from penstock.store.recovery import Cut, read_journal
 from penstock.store.scan import Damage, Record, scan
 
+TELL_BYTES = 8 << 20  # how often progress is told
 MAX_GAPS = 1000  # reported; a directory in that state has other worries
 
 _KINDS = {
@@ -75,22 +76,30 @@ class _Batch(NamedTuple):
     live: int
 
 
-def examine(path: str | os.PathLike[str], now_us: int) -> Findings:
+def examine(
+    path: str | os.PathLike[str], now_us: int, tell: Callable[[int, int], None] | None = None
+) -> Findings:
     """Reads every record of a data directory, and folds its state in memory.
 
     The directory is not changed and not locked; see `overlay.hold_shared`. NotFoundError if it is
-    no data directory; DiskError if it cannot be read.
+    no data directory; DiskError if it cannot be read. `tell` is called now and then with the bytes
+    of data files that were read, and all that there are.
     """
     if not Path(path).is_dir():
         raise NotFoundError(f"there is no directory {path}", advice="Check the path.")
-    return _Examination(path).run(now_us)
+    return _Examination(path, tell).run(now_us)
 
 
 class _Examination:
     """One look at a directory, step by step."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], tell: Callable[[int, int], None] | None
+    ) -> None:
         self.path = path
+        self.tell = tell
+        self.read_bytes = 0
+        self.told_bytes = 0
         self.disk = OverlayDisk(path)
         self.findings = Findings(str(path))
         self.files: dict[str, FileFinding] = {}
@@ -151,7 +160,7 @@ class _Examination:
         reader = read_journal(self.disk, self.disk.names(), synced=synced, directory=directory)
         for item in reader:
             if isinstance(item, Record):
-                self._count(file_name(JOURNAL, split(item.location)[0]))
+                self._count(file_name(JOURNAL, split(item.location)[0]), item.length)
                 self._check_order(item)
             elif isinstance(item, Cut):
                 self.findings.torn = TornFinding(item.file, item.offset, item.discarded_records)
@@ -162,8 +171,13 @@ class _Examination:
         for segment in reader.segments():
             self.files[file_name(JOURNAL, segment.number)].used = segment.used
 
-    def _count(self, name: str) -> None:
+    def _count(self, name: str, length: int) -> None:
         self.files[name].records += 1
+        self.read_bytes += length
+        if self.tell is not None and self.read_bytes - self.told_bytes >= TELL_BYTES:
+            self.told_bytes = self.read_bytes
+            data = (file.bytes for file in self.files.values() if file.name[0] in (JOURNAL, SHARD))
+            self.tell(self.read_bytes, sum(data))
 
     def _check_order(self, record: Record) -> None:
         """Log numbers of a shard are contiguous from the checkpoint on; before, files may go."""
@@ -194,7 +208,7 @@ class _Examination:
     def _read_shard_segment(self, name: str, used: int) -> None:
         for item in scan(self.disk, name, end=used):
             if isinstance(item, Record):
-                self._count(name)
+                self._count(name, item.length)
             elif isinstance(item, Damage):
                 self.raw.append(item)
             elif item.offset < used:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ from penstock.node.server import Server
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7411
+RESERVED_FILES = 128  # for data files, the loop, and connections that are refused
 SWITCH_SECONDS = 0.0005  # a thread that comes back from the disk must not wait long for the loop
 
 
@@ -100,7 +103,7 @@ class Node:
         clock = Clock()
         self._disk, self.engine = open_directory(self.config.data, clock, self.config)
         self._runtime = Runtime(self.engine, clock)
-        self._server = Server(self._runtime, self.config.max_connections)
+        self._server = Server(self._runtime, connections_that_fit(self.config.max_connections))
         self._runtime.pump()
         try:
             self.address = await self._server.start(self.config.host, self.config.port)
@@ -133,6 +136,7 @@ class Node:
 
 async def serve(config: Config, started: Callable[[Node], None]) -> None:
     """Serves until SIGTERM or SIGINT, then stops cleanly. PenstockError if the node failed."""
+    raise_file_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,6 +148,26 @@ async def serve(config: Config, started: Callable[[Node], None]) -> None:
         await stop.wait()
     if node.failed is not None:
         raise PenstockError(f"the node failed: {node.failed!r}") from node.failed
+
+
+def raise_file_limit() -> None:
+    """Lets this process have as many files and connections open as it may at most."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # some systems name a limit that they do not allow
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connections_that_fit(wanted: int) -> int:
+    """How many connections a node takes: as many as are wanted, if there are files for them.
+
+    One more can then still be accepted and told why it is refused; with the files used up, it would
+    be left waiting without an answer.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, limit - RESERVED_FILES))
 
 
 def tune_process() -> None:

@@ -141,6 +141,15 @@ class Files:
             file.live -= length
             self.live_bytes -= length
 
+    def freed_all(self, places: list[tuple[int, int]]) -> None:
+        """The same for many: locations and lengths. Most lie in one file."""
+        sizes: dict[int, int] = {}
+        for location, length in places:
+            number = location >> OFFSET_BITS
+            sizes[number] = sizes.get(number, 0) + length
+        for number, length in sizes.items():
+            self.freed(number << OFFSET_BITS, length)
+
     def victims(self, limits: Limits = Limits()) -> list[int]:  # noqa: B008
         """Numbers of the files to clean, most dead first; see the function `victims`."""
         return victims(self._files.values(), limits)

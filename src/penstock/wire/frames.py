@@ -22,6 +22,7 @@ from penstock.wire.buffers import Buffer
 from penstock.wire.limits import MAX_FRAME_BYTES
 
 PROTOCOL_VERSION = 1
+MERGED = "merged"  # a feature: the client reads deliveries in which grants share a batch
 FRAME = struct.Struct("<IBBHQ")
 FRAME_BYTES = FRAME.size
 
@@ -90,7 +91,11 @@ class PopMode(IntEnum):
 
 
 class GrantHead(NamedTuple):
-    """Before the batches of a delivery: which lease covers which positions of one batch."""
+    """Before the batches of a delivery: which lease covers which positions of one batch.
+
+    `shared` grants, this one and those after it, have one merged batch (see `wire.merge`); the
+    others' `length` is 0. 0: the batch is this grant's alone.
+    """
 
     grant: int
     position: int
@@ -98,6 +103,7 @@ class GrantHead(NamedTuple):
     shard: int
     deliveries: int
     length: int  # bytes of the batch that belongs to it
+    shared: int = 0
 
 
 class SettleItem(NamedTuple):
@@ -151,7 +157,7 @@ PUSH = struct.Struct("<IIHHI")
 RECEIPT = struct.Struct("<QIHBB")
 POP = struct.Struct("<IIIIII")
 COUNT = struct.Struct("<II")  # how many follow, and how many messages they are
-GRANT = struct.Struct("<QQIHHI4x")
+GRANT = struct.Struct("<QQIHHII")
 SETTLE_HEAD = struct.Struct("<II")
 SETTLE_ITEM = struct.Struct("<BxHIQQQ")
 MASKED = 0x80  # added to the op of an item that a mask follows

@@ -1,0 +1,50 @@
+"""Where the messages are that somebody gets: the batches of grants, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+
+from penstock.core.changes import Given
+from penstock.core.effects import Slice
+from penstock.core.leases import Grant
+from penstock.core.queue import QueueShard
+from penstock.core.runs import Run, full, run_of
+from penstock.core.views import Taken
+
+
+def slice_of(queue: QueueShard, run: Run, grant: int) -> Slice | None:
+    """Where the messages of a run of one batch are; None if there is nothing left of it."""
+    stored = queue.find(run.position)
+    if stored is None or not run.mask:
+        return None
+    return Slice(
+        queue.shard, grant, run.position, run.mask, run.deliveries, stored.location,
+        stored.length, stored.base,
+    )  # fmt: skip
+
+
+def slices_of(taken: Taken) -> list[Slice]:
+    """What was taken, batch by batch, in order; without what is not leased any more."""
+    parts = {place: _parts(*grant) for place, grant in taken.grants.items()}
+    slices = (next(parts[place]) for place in taken.order)
+    return [part for part in slices if part is not None]
+
+
+def _parts(queue: QueueShard, given: Given, grant: Grant) -> Iterator[Slice | None]:
+    """One for each batch of a grant, as it was given."""
+    if given.span == 1 or not grant.mask:
+        return repeat(slice_of(queue, grant, grant.number))
+    index = queue.lane_of(given.position).index
+    if not index.is_single(given.position):
+        return repeat(slice_of(queue, grant, grant.number))
+    places = index.places(given.position, given.span)
+    if places is None or grant.mask != full(given.span):  # somebody guessed the grant's number
+        rows = range(given.span)
+        cut = (run_of(given.position, grant.mask & 1 << row, grant.deliveries) for row in rows)
+        return (None if run is None else slice_of(queue, run, grant.number) for run in cut)
+    shard, number, deliveries = queue.shard, grant.number, grant.deliveries
+    return (
+        Slice(shard, number, position, 1, deliveries, location, length, position)
+        for position, (location, length) in enumerate(places, given.position)
+    )
