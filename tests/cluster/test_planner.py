@@ -282,7 +282,7 @@ def test_a_heavy_node_has_at_most_one_replica_of_each_shard():
 
 def test_replicas_are_moved_on_by_way_of_others_if_need_be():
     """Node 5 has one too many and node 3 one too few, but all that 5 has is on 3 already."""
-    places: list[tuple[int, ...]] = [(3, 5)] * 9 + [(3, 2)] * 3 + [(3, 4)] * 3 + [(2, 4)]
+    places = [(3, 5)] * 9 + [(3, 2)] * 3 + [(3, 4)] * 3 + [(2, 4)]
     world = World.of({2: 1, 3: 4, 4: 1, 5: 2}, places)
     world.settle()
     assert world.unfairness() == []
@@ -291,7 +291,7 @@ def test_replicas_are_moved_on_by_way_of_others_if_need_be():
 
 def test_ownership_is_passed_on_by_way_of_others_if_need_be():
     """Node 1 owns one too many and node 3 one too few, but they have no shard in common."""
-    places: list[tuple[int, ...]] = [(1, 2), (1, 2), (1, 4), (4, 1), (2, 3), (2, 3), (3, 4), (4, 3)]
+    places = [(1, 2), (1, 2), (1, 4), (4, 1), (2, 3), (2, 3), (3, 4), (4, 3)]
     world = World.of(dict.fromkeys(range(1, 5), 1), places)
     world.settle()
     assert world.unfairness() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from penstock.cluster import commands as c
 from penstock.cluster.check import check
@@ -34,7 +35,7 @@ class World:
         self.do(c.Found(7, shards, replication, node("n1", weight)))
 
     @classmethod
-    def of(cls, weights: dict[int, int], replicas: list[tuple[int, ...]]) -> World:
+    def of(cls, weights: dict[int, int], replicas: Sequence[tuple[int, ...]]) -> World:
         """A cluster in which all is in sync; the first replica owns."""
         world = cls(len(replicas), len(replicas[0]))
         nodes = tuple(node(f"n{number}", weight, number) for number, weight in weights.items())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from penstock.cluster.commands import Command, GrowInSync, ShrinkInSync
 from penstock.cluster.map import ShardPlace
@@ -65,7 +66,15 @@ class Out:
     committed: list[Entry] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)  # (shard, node) that need a copy
-    confirmed: list[tuple[int, int]] = field(default_factory=list)  # (shard, number)
+
+
+class _Waiting(NamedTuple):
+    """What is handed over once all up to `number` is safe, and this node is sure to be the owner if
+    that was asked for."""
+
+    number: int
+    entry: Entry
+    confirm: int = 0
 
 
 class Owned:
@@ -80,7 +89,7 @@ class Owned:
         self._epochs = epochs
         epochs.began(epoch, last + 1)
         self._tail = Tail(last)
-        self._waiting: deque[Entry] = deque()  # logged, and not committed
+        self._waiting: deque[_Waiting] = deque()  # logged, and not committed
         self._local_done = last  # as safe on this node as was asked, up to here
         self.followers: dict[int, Follower] = {}
         self.in_sync: tuple[int, ...] = (node,)
@@ -115,7 +124,7 @@ class Owned:
         """This node logged a record: followers get it at once."""
         record = Record(entry.kind, entry.epoch, entry.number, entry.meta, entry.payload)
         self._tail.append(record, self.committed)
-        self._waiting.append(entry)
+        self._waiting.append(_Waiting(entry.number, entry))
         for node, follower in self.followers.items():
             if follower.link is Link.STREAMED:
                 self._stream(node, follower, now_us)
@@ -136,16 +145,29 @@ class Owned:
         others = [self.followers[node] for node in members - {self.node}]
         received = min([each.received for each in others] + [self._local_done])
         synced = min([each.synced for each in others] + [self._local_done])
+        confirmed = min((each.confirmed for each in others), default=self._confirms)
         while waiting:
-            entry = waiting[0]
-            if entry.number > (synced if entry.level >= Durability.REPLICATED else received):
+            number, entry, confirm = waiting[0]
+            safe = synced if entry.level >= Durability.REPLICATED else received
+            if number > safe or confirm > confirmed:
                 return
-            self._out.committed.append(waiting.popleft())
-            self.committed = entry.number
+            self.committed = max(self.committed, number)
+            self._out.committed.append(waiting.popleft().entry)
+
+    def barrier(self, entry: Entry) -> None:
+        """Hands an entry that is no record over when all that was logged before is as safe as it
+        asks for, and the in-sync set has confirmed since now that this node is the owner."""
+        self._confirms += 1
+        for node in self.in_sync:
+            if node != self.node:
+                message = Confirm(self.shard, self.epoch, self._confirms)
+                self._out.messages.append((node, message))
+        self._waiting.append(_Waiting(self._tail.last, entry, self._confirms))
+        self._commit()
 
     def abandon(self) -> list[Entry]:
         """Another node owns the shard, or it is not known who: what was not committed."""
-        waiting, self._waiting = list(self._waiting), deque()
+        waiting, self._waiting = [each.entry for each in self._waiting], deque()
         return waiting
 
     # --- followers -------------------------------------------------------------------------
@@ -163,6 +185,9 @@ class Owned:
         follower.way_bytes = 0
         follower.waited_since_us = follower.waited_since_us or now_us
         self._out.messages.append((node, Probe(self.shard, self.epoch, follower.round)))
+        if self._confirms > follower.confirmed:  # the question, or its answer, may be lost
+            message = Confirm(self.shard, self.epoch, self._confirms)
+            self._out.messages.append((node, message))
 
     def unlinked(self, node: int, now_us: int) -> None:
         """The connection to a node is gone."""
@@ -297,26 +322,9 @@ class Owned:
             if follower is not None and follower.waited_since_us is not None
         ]
 
-    # --- reads that must see the latest -----------------------------------------------------
-
-    def confirm(self) -> int:
-        """Asks the in-sync set whether this node still owns the shard; `out.confirmed` tells."""
-        self._confirms += 1
-        for node in self.in_sync:
-            if node != self.node:
-                message = Confirm(self.shard, self.epoch, self._confirms)
-                self._out.messages.append((node, message))
-        self._count_confirmed()
-        return self._confirms
-
     def confirmed(self, node: int, message: Confirmed) -> None:
         """A follower knows of no other owner."""
         follower = self.followers.get(node)
         if follower is not None and message.epoch == self.epoch:
             follower.confirmed = max(follower.confirmed, message.number)
-            self._count_confirmed()
-
-    def _count_confirmed(self) -> None:
-        others = [self.followers[node] for node in self.in_sync if node in self.followers]
-        number = min((each.confirmed for each in others), default=self._confirms)
-        self._out.confirmed.append((self.shard, number))
+            self._commit()
