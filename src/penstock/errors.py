@@ -124,6 +124,13 @@ class UnavailableError(PenstockError):
     advice = "Retry; the client does so by itself until the deadline."
 
 
+class MovedError(UnavailableError):
+    """Another node owns this shard, or nobody does at the moment."""
+
+    code = 55
+    advice = "The client asks for a newer map of the cluster and tries the owner."
+
+
 class StorageError(UnavailableError):
     """Full or failing disk: nothing new is acknowledged, reads go on."""
 

@@ -1,9 +1,9 @@
 """Waiting for an answer that is due in a moment without going to sleep for it.
 
 Waking a core that has gone to sleep costs more than a whole small request: half of the time of a
-push went there. So a client that has lately got its answers within half a millisecond looks for the
-next one again and again for a short while, before it lets the kernel wait. If answers take longer
-than that, or if there is only one core, it does not.
+push went there. So a client that has lately got its answers within half a millisecond looks
+for the next one again and again for a short while, before it lets the kernel wait. If answers take
+longer than that, or if there is only one core, it does not.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import time
 from collections.abc import Callable
 
 LONGEST_SPIN_S = 400e-6  # in one wait
-SOON_S = 320e-6  # answers that quick are looked for from the start
-WORTH_IT_S = 500e-6  # beyond this, a sleep is small beside the wait
+SOON_S = 450e-6  # beyond this, waking up is small beside the wait
 _MEMORY = 0.25  # the weight of the last wait
 _LONGEST_REMEMBERED_S = 2e-3  # so that one idle hour is forgotten after a few answers
-_TIMER_SLACK_S = 50e-6  # by so much the kernel lets a short sleep end too late
 _make_way = getattr(os, "sched_yield", time.monotonic)  # only time that nobody wants is used
 _OFF = {"0", "off", "no", "false"}
 
@@ -35,16 +33,11 @@ def may_spin() -> bool:
 class Spin:
     """The habit of one connection; not thread safe, as only one thread receives at a time.
 
-    `clock` and `sleep` are those of the system, unless a test brings its own.
+    `clock` is that of the system, unless a test brings its own.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._sleep = sleep
         self._expected_s = _LONGEST_REMEMBERED_S
 
     def wait(self, attempt: Callable[[], int], block: Callable[[], int]) -> int:
@@ -54,20 +47,15 @@ class Spin:
         """
         started_s = self._clock()
         try:
-            if self._expected_s < WORTH_IT_S:
+            if self._expected_s < SOON_S:
                 with contextlib.suppress(BlockingIOError):  # it takes longer today
-                    return self._spin(started_s, attempt)
+                    return self._spin(started_s + LONGEST_SPIN_S, attempt)
             return block()
         finally:
             taken_s = min(self._clock() - started_s, _LONGEST_REMEMBERED_S)
             self._expected_s += _MEMORY * (taken_s - self._expected_s)
 
-    def _spin(self, started_s: float, attempt: Callable[[], int]) -> int:
-        if self._expected_s > SOON_S:
-            # The first half of the wait is slept through: it would only heat the room.
-            self._sleep(max(self._expected_s / 2 - _TIMER_SLACK_S, 1e-6))
-            started_s = self._clock()
-        until_s = started_s + LONGEST_SPIN_S
+    def _spin(self, until_s: float, attempt: Callable[[], int]) -> int:
         while True:
             try:
                 return attempt()

@@ -27,7 +27,7 @@ from penstock.core.records import (
     read_note,
     read_transaction,
 )
-from penstock.core.shard import CONTROL, Replayed
+from penstock.core.shard import CONTROL, Replayed, Shard
 from penstock.core.tables import Tables
 from penstock.core.topics import Reader, Topics
 from penstock.core.transactions import Transactions
@@ -318,14 +318,34 @@ class Fabric:
             shard.safe = shard.last
         self.tables.restart()
         for shard in kernel.shards:
-            for queue in shard.queues.values():
-                self.queues.view(queue.stream).shards[shard.id] = queue
-                self.queues.arrived(queue)
-        for home, number, txn in self._unfinished:
-            level = max(s.level for s in kernel.streams.values()) if kernel.streams else None
-            if level is not None:
-                self.transactions.carry_out(txn, kernel.shards[home], number, level, missing=True)
-        self._unfinished.clear()
+            self.queues.begin(shard)
+            self._finish_transactions(shard)
+
+    def _finish_transactions(self, shard: Shard) -> None:
+        """Carries out what a crash, or the loss of an owner, left half done."""
+        streams = self.kernel.streams.values()
+        mine = [each for each in self._unfinished if each[0] == shard.id]
+        self._unfinished = [each for each in self._unfinished if each[0] != shard.id]
+        for _, number, txn in mine if streams else ():
+            level = max(stream.level for stream in streams)
+            self.transactions.carry_out(txn, shard, number, level, missing=True)
+
+    def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:
+        """This node owns a shard from now on, in the epoch that the shard has: leases last their
+        whole length again, and all grants that it gives are above those of others."""
+        self.kernel.now_us = now_us
+        shard.owned = True
+        shard.restart(now_us, max(shard.first_grant, first_grant))
+        shard.safe = shard.last
+        self.queues.begin(shard)
+        self.tables.arm_next()
+        self._finish_transactions(shard)
+
+    def end_shard(self, shard: Shard) -> None:
+        """Another node owns a shard, or nobody does."""
+        shard.owned = False
+        self.queues.end(shard)
+        self.topics.moved(shard.id)
 
     def newest_us(self) -> int:
         """When the last of the stored batches arrived: time must not go on before that."""

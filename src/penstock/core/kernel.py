@@ -14,7 +14,7 @@ from penstock.core.effects import Append, Effect, Free, Send
 from penstock.core.queue import Totals
 from penstock.core.records import Kind, Note, pack_note
 from penstock.core.shard import CONTROL, Shard, Stream
-from penstock.errors import NotFoundError, PenstockError
+from penstock.errors import MovedError, NotFoundError, PenstockError
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -136,8 +136,15 @@ class Kernel:
         return stream
 
     def shard_of(self, key: bytes) -> Shard:
-        """The shard that a key hashes to."""
-        return self.shards[xxhash.xxh3_64_intdigest(key) % len(self.shards)]
+        """The shard that a key hashes to; MovedError if another node serves it."""
+        return self.served(xxhash.xxh3_64_intdigest(key) % len(self.shards))
+
+    def served(self, number: int) -> Shard:
+        """A shard that this node serves; MovedError if it does not."""
+        shard = self.shards[number]
+        if not shard.owned:
+            raise MovedError(f"this node does not own shard {number}")
+        return shard
 
     # --- log -------------------------------------------------------------------------------
 
@@ -147,6 +154,8 @@ class Kernel:
     ) -> Entry:  # fmt: skip
         """Appends a record to a shard's log; `done` is called when it is as safe as `level`."""
         shard.last += 1
+        if shard.epochs.latest != shard.epoch:
+            shard.epochs.began(shard.epoch, shard.last)
         entry = Entry(shard.id, kind, shard.epoch, shard.last, meta, payload, level, done)
         self.effects.append(Append(entry))
         return entry
@@ -176,6 +185,14 @@ class Kernel:
             self.fail(connection, verb, request, error)
 
         entry.answer, entry.failed = answer, failed
+
+    def still_served(self, epochs: dict[int, int]) -> bool:
+        """Whether this node has owned these shards ever since they had these epochs."""
+        shards = self.shards
+        return all(
+            shards[number].owned and shards[number].epoch == epoch
+            for number, epoch in epochs.items()
+        )
 
     # --- answers ---------------------------------------------------------------------------
 

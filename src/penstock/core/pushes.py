@@ -62,7 +62,7 @@ class Pushes:
             return self.topics.shard(stream, partition)
         if not 0 <= shard < len(self.kernel.shards):
             raise InvalidError(f"shard {shard}: there are {len(self.kernel.shards)}")
-        return self.kernel.shards[shard]
+        return self.kernel.served(shard)
 
     def _duplicate(
         self, shard: Shard, stream: Stream, batch: Batch, extra: PushExtra

@@ -14,7 +14,13 @@ from penstock.core.runs import Run, cut
 from penstock.core.shard import Shard, Stream
 from penstock.core.slices import slice_of, slices_of
 from penstock.core.views import QueueView, Subscription, Taken, Waiter
-from penstock.errors import InvalidError, LimitError, NotFoundError, PenstockError
+from penstock.errors import (
+    InvalidError,
+    LimitError,
+    MovedError,
+    NotFoundError,
+    PenstockError,
+)
 from penstock.wire import frames
 from penstock.wire.batch import Header
 from penstock.wire.durability import Durability
@@ -143,14 +149,19 @@ class Queues:
         """Logs the grants; the messages leave when the last of them is written."""
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
+        epochs: dict[int, int] = {}
 
         def written() -> None:
-            self._deliver(connection, verb, request, flags, slices_of(taken))
+            # Whoever owned a shard and lost it meanwhile must deliver nothing of it.
+            kept = self.kernel.still_served(epochs)
+            self._deliver(connection, verb, request, flags, slices_of(taken) if kept else [])
 
         entry = None
-        for shard, given in taken.by_shard().items():
+        for number, given in taken.by_shard().items():
             meta = pack_grants(view.stream, given)
-            entry = self.kernel.log(self.kernel.shards[shard], Kind.GRANT, meta, level)
+            shard = self.kernel.shards[number]
+            entry = self.kernel.log(shard, Kind.GRANT, meta, level)
+            epochs[number] = shard.epoch
         assert entry is not None
         if subscription is None:
             self.kernel.answer_when_safe(entry, connection, verb, request, written)
@@ -286,10 +297,16 @@ class Queues:
         body = frames.COUNT.pack(accepted, len(refused)) + b"".join(refused)
 
         entry = self._log_changes(stream, changes)
-        self.kernel.answer_when_safe(
-            entry, connection, Verb.SETTLE, request,
-            lambda: self.kernel.send(connection, Verb.SETTLE, request, body),
-        )  # fmt: skip
+        epochs = {number: self.kernel.shards[number].epoch for number in changes}
+
+        def safe() -> None:
+            if self.kernel.still_served(epochs):
+                self.kernel.send(connection, Verb.SETTLE, request, body)
+            else:
+                moved = MovedError("a shard has another owner since: it is not known what it has")
+                self.kernel.fail(connection, Verb.SETTLE, request, moved)
+
+        self.kernel.answer_when_safe(entry, connection, Verb.SETTLE, request, safe)
         for number, done in changes.items():
             self._settled(view, view.shards[number], done)
         self.serve(view)
@@ -305,6 +322,8 @@ class Queues:
     ) -> int:
         queue = view.shards.get(item.shard)
         if queue is None:
+            if item.shard < len(self.kernel.shards):
+                self.kernel.served(item.shard)
             raise NotFoundError(f"shard {item.shard} has no messages of this queue")
         change = rules.settle(queue, item, self.kernel.now_us)
         if change is None:
@@ -355,6 +374,19 @@ class Queues:
         rules.make_due(queue, self.kernel.now_us)
         keep_us = stream.options.id_window_ms * 1000
         queue.ids.expire(self.kernel.now_us - keep_us)
+
+    def begin(self, shard: Shard) -> None:
+        """This node serves a shard from now on."""
+        for queue in shard.queues.values():
+            self.view(queue.stream).shards[shard.id] = queue
+            self.arrived(queue)
+
+    def end(self, shard: Shard) -> None:
+        """Another node serves a shard from now on; what waits here waits for the others."""
+        for queue in shard.queues.values():
+            view = self.view(queue.stream)
+            view.shards.pop(shard.id, None)
+            view.timers_us.pop(shard.id, None)
 
     def forget_idle(self, shard: Shard) -> None:
         """Drops empty parts of queues that nothing happened to for a while.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from penstock.core import queue_snapshot, records
 from penstock.core.changes import read_changes, read_grants
 from penstock.core.dedupe import Producers
+from penstock.core.epochs import Epochs
 from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard, Totals
 from penstock.core.records import Forward, Kind, PushMeta
@@ -39,6 +40,7 @@ class Replayed(NamedTuple):
     payload: memoryview | None
     location: int
     length: int
+    epoch: int = 0  # 0: not known
 
 
 class Shard:
@@ -47,6 +49,8 @@ class Shard:
     def __init__(self, number: int, streams: dict[int, Stream]) -> None:
         self.id = number
         self.epoch = 1
+        self.owned = True  # whether this node serves it; always, unless it is one of a cluster
+        self.epochs = Epochs()
         self.last = 0  # log number of the last record
         self.safe = 0  # and of the last one that is as safe as it was asked to be
         self.streams = streams
@@ -171,6 +175,8 @@ class Shard:
         seen = record.number <= self.last
         if seen and record.number not in self.invisible:
             return
+        if record.epoch and not seen:
+            self.epochs.began(record.epoch, record.number)
         self.last = max(self.last, record.number)
         if kind & Kind.FORWARDED:
             forward, meta = records.read_forward(meta)
@@ -237,6 +243,7 @@ class Shard:
         return {
             "last": self.last,
             "epoch": self.epoch,
+            "epochs": self.epochs.snapshot(),
             "producers": self.producers.snapshot(),
             "forwarded": [(home, *at) for home, at in self.forwarded.items()],
             "invisible": list(self.invisible),
@@ -249,6 +256,7 @@ class Shard:
     def load(self, data: dict[str, Any]) -> None:
         """Becomes the shard that made this snapshot. Streams must be defined before."""
         self.last, self.epoch = data["last"], data["epoch"]
+        self.epochs = Epochs([tuple(item) for item in data.get("epochs", ())])
         self.producers = Producers.restore(data["producers"])
         self.forwarded = {home: (number, index) for home, number, index in data["forwarded"]}
         self.invisible = set(data["invisible"])

@@ -254,12 +254,13 @@ class Tables:
                     else:
                         self.drop(shard, self.kernel.streams[stream], table.keys_of(number))
         self.armed_us = 0
-        self._arm_next()
+        self.arm_next()
 
-    def _arm_next(self) -> None:
+    def arm_next(self) -> None:
         """Looks up what ends next: sessions that were kept end later than it was planned."""
         ends = [session.deadline_us for session in self.sessions.values()]
-        tables = (table for shard in self.kernel.shards for table in shard.tables.values())
+        owned = (shard for shard in self.kernel.shards if shard.owned)
+        tables = (table for shard in owned for table in shard.tables.values())
         ends += [due_us for table in tables if (due_us := table.next_due()) is not None]
         if ends:
             self._arm(max(min(ends), self.kernel.now_us + EXPIRY_EVERY_US))
@@ -272,10 +273,10 @@ class Tables:
         for number in [n for n, s in self.sessions.items() if s.deadline_us <= now_us]:
             self.end(number)
         for shard in self.kernel.shards:
-            for stream, table in list(shard.tables.items()):
+            for stream, table in list(shard.tables.items()) if shard.owned else ():
                 if keys := table.expired(now_us):
                     self.drop(shard, self.kernel.streams[stream], keys)
-        self._arm_next()
+        self.arm_next()
 
     def figures(self, stream: Stream) -> dict[str, Any]:
         """What `penstock table show` prints."""

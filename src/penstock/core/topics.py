@@ -47,11 +47,11 @@ class Topics:
         kernel.timers.at(kernel.now_us + RETENTION_EVERY_US, self._retain)
 
     def shard(self, stream: Stream, partition: int) -> Shard:
-        """Where a partition lives."""
+        """Where a partition lives; MovedError if another node serves it."""
         placement = stream.info.placement
         if not 0 <= partition < len(placement):
             raise InvalidError(f"partition {partition}: the topic has {len(placement)}")
-        return self.kernel.shards[placement[partition]]
+        return self.kernel.served(placement[partition])
 
     def partition(self, stream: int, number: int) -> Partition:
         """A partition of a topic."""
@@ -129,6 +129,14 @@ class Topics:
                     error = NotFoundError("this topic was deleted")
                     self.kernel.fail(reader.connection, Verb.FETCH, reader.request, error)
 
+    def moved(self, shard: int) -> None:
+        """Another node owns a shard now: whoever waits for messages of its partitions is told."""
+        for key in list(self.readers):
+            stream = self.kernel.streams.get(key[0])
+            if stream is not None and stream.info.placement[key[1]] == shard:
+                for reader in self.readers.pop(key):
+                    self._give_up(reader)  # which finds out that it has moved
+
     # --- groups ----------------------------------------------------------------------------
 
     def offsets(self, call: m.Offsets) -> list[tuple[int, int]]:
@@ -194,7 +202,7 @@ class Topics:
         self.kernel.timers.at(self.kernel.now_us + RETENTION_EVERY_US, self._retain)
         self._turn = (self._turn + 1) % RETENTION_TURNS
         for shard in self.kernel.shards[self._turn :: RETENTION_TURNS]:
-            for partition in list(shard.partitions.values()):
+            for partition in list(shard.partitions.values()) if shard.owned else ():
                 self._retain_one(shard, partition)
 
     def _retain_one(self, shard: Shard, partition: Partition) -> None:

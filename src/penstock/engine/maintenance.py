@@ -267,7 +267,9 @@ class Maintenance:
         stream = engine.fabric.kernel.streams.get(partition.stream)
         if stream is None:
             return
-        shard = engine.fabric.topics.shard(stream, partition.number)
+        shard = engine.fabric.kernel.shards[stream.info.placement[partition.number]]
+        if not shard.owned:
+            return
         for base, mask in job.stale.items():
             packed = mask.to_bytes(mask.bit_length() // 8 + 1, "little")
             note = Thinned(partition.stream, partition.number, base, packed)

@@ -168,7 +168,7 @@ def _replay(
 def _of_record(record: Record) -> Replayed:
     return Replayed(
         record.shard, record.kind, record.number, record.meta, record.payload, record.location,
-        record.length,
+        record.length, record.epoch,
     )  # fmt: skip
 
 

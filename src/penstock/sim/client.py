@@ -20,7 +20,7 @@ from penstock.errors import DeadlineError, PenstockError, ProtocolError, Unavail
 from penstock.sim.network import Link, Listener, Network
 from penstock.sim.world import Action, World
 from penstock.wire.buffers import Buffer
-from penstock.wire.frames import CREDIT, PROTOCOL_VERSION, Verb, frame
+from penstock.wire.frames import CREDIT, MERGED, PROTOCOL_VERSION, Verb, frame
 from penstock.wire.messages import Hello, Welcome
 
 TIMEOUT_US = 6_000_000
@@ -74,7 +74,8 @@ class Client:
         self._protocol = Protocol()
         self._link: Link | None = None
         self._greeted = False
-        self._hello = Hello(PROTOCOL_VERSION, name, origin=world.random.getrandbits(63) | 1)
+        origin = world.random.getrandbits(63) | 1
+        self._hello = Hello(PROTOCOL_VERSION, name, [MERGED], origin=origin)
         self._welcome: Welcome | None = None
         self._strikes = 0
         self._waiting: list[Callable[[Client], Script[None]]] = []

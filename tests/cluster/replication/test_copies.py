@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.cluster.replication.world import World
 
 from penstock.cluster.replication.follower import Followed
-from penstock.cluster.replication.history import Epochs
 from penstock.cluster.replication.messages import (
     Accepted,
     Confirm,
@@ -26,6 +25,7 @@ from penstock.cluster.replication.messages import (
 )
 from penstock.cluster.replication.owner import Owned
 from penstock.cluster.replication.tail import MAX_TAIL_RECORDS, Tail
+from penstock.core.epochs import Epochs
 from penstock.errors import ProtocolError
 
 STEPS = 1500

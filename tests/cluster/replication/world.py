@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from penstock.cluster.commands import GrowInSync, ShrinkInSync
 from penstock.cluster.map import ShardPlace
 from penstock.cluster.replication.follower import Followed
-from penstock.cluster.replication.history import Epochs
 from penstock.cluster.replication.messages import (
     Accepted,
     Confirm,
@@ -23,6 +22,7 @@ from penstock.cluster.replication.messages import (
     unpack,
 )
 from penstock.cluster.replication.owner import Out, Owned
+from penstock.core.epochs import Epochs
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from penstock.cluster.commands import Command, GrowInSync, ShrinkInSync
 from penstock.cluster.map import ShardPlace
-from penstock.cluster.replication.history import Epochs
 from penstock.cluster.replication.messages import (
     Accepted,
     Confirm,
@@ -26,6 +25,7 @@ from penstock.cluster.replication.messages import (
     Records,
 )
 from penstock.cluster.replication.tail import Tail
+from penstock.core.epochs import Epochs
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 

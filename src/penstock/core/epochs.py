@@ -17,6 +17,11 @@ class Epochs:
             self._begins.append((epoch, number))
             del self._begins[:-MAX_EPOCHS]
 
+    @property
+    def latest(self) -> int:
+        """The epoch of the newest record; 0 if there is none."""
+        return self._begins[-1][0] if self._begins else 0
+
     def agrees(self, last: int, last_epoch: int) -> bool:
         """Whether a log that ends with this number and epoch is a beginning of this one."""
         if not last:
