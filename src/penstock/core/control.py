@@ -78,6 +78,12 @@ class Control:
         self.last_id = max(self.last_id, info.id)
         self.kernel.define(info)
 
+    def adopt(self, info: m.StreamInfo) -> None:
+        """The cluster has defined a stream, or changed its settings."""
+        known = self.kernel.streams.get(info.id)
+        if known is None or known.info != info:
+            self._define(info)
+
     def configure(self, call: m.Configure) -> tuple[m.StreamInfo, Entry]:
         """Changes settings that may change while a stream lives."""
         stream = self.kernel.streams.get(call.stream)

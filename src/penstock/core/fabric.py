@@ -27,7 +27,7 @@ from penstock.core.records import (
     read_note,
     read_transaction,
 )
-from penstock.core.shard import CONTROL, Replayed, Shard
+from penstock.core.shard import CONTROL, PLANE, Replayed, Shard
 from penstock.core.tables import Tables
 from penstock.core.topics import Reader, Topics
 from penstock.core.transactions import Transactions
@@ -127,9 +127,9 @@ class Fabric:
         self.kernel.now_us = now_us
         shards, control = self.kernel.shards, self.kernel.control
         for entry in entries:
-            shard = control if entry.shard == CONTROL else shards[entry.shard]
+            shard = shards[entry.shard] if entry.shard < len(shards) else control
             # What is kept in memory only is committed at once, out of turn.
-            if entry.number > shard.safe and entry.level:
+            if entry.number > shard.safe and entry.level and entry.shard != PLANE:
                 shard.safe = entry.number
             if entry.answer is not None and not entry.refused:
                 entry.answer()

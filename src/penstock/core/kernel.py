@@ -166,9 +166,12 @@ class Kernel:
         shard.noted(note, entry.number, self.now_us)
         return entry
 
-    def barrier(self, level: Durability, done: Done | None = None) -> Entry:
-        """No record of any shard: `done` is called when all that was logged before is that safe."""
-        entry = Entry(CONTROL, Kind.BARRIER, 0, 0, b"", None, level, done)
+    def barrier(
+        self, level: Durability, done: Done | None = None, local: bool = False
+    ) -> Entry:
+        """No record of any shard: `done` is called when all that was logged before is that safe;
+        with `local`, on this node."""
+        entry = Entry(CONTROL, Kind.BARRIER, 0, 0, b"", None, level, done, local=local)
         self.effects.append(Append(entry))
         return entry
 

@@ -20,6 +20,7 @@ class Kind(IntEnum):
     CHANGE = 3
     NOTE = 4  # one of Note
     TRANSACTION = 5
+    CONSENSUS = 6  # what the control plane stores; in no shard
     FORWARDED = 0x80
 
 

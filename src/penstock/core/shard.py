@@ -18,6 +18,7 @@ from penstock.wire.durability import Durability
 from penstock.wire.messages import QueueOptions, StreamInfo, TopicOptions
 
 CONTROL = 0xFFFF  # the shard of definitions and sessions
+PLANE = 0xFFFE  # where the control plane of a cluster keeps its log
 ORIGIN_BITS = 20  # one record never gives out more positions or grants than these can count
 
 

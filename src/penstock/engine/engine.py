@@ -14,9 +14,11 @@ from typing import Any
 
 from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
 from penstock.core.fabric import Fabric
+from penstock.engine.consensus_log import ConsensusLog
 from penstock.engine.delivery import ReadJob, build, bytes_of, files_of, places
 from penstock.engine.maintenance import Maintenance, Pace
 from penstock.engine.reader import BatchReader, Found
+from penstock.engine.replicas import Replicas
 from penstock.errors import StorageError
 from penstock.store.cleaner import Cleaner
 from penstock.store.disk import Disk, DiskError
@@ -60,6 +62,8 @@ class Engine:
         self.read_damage: deque[str] = deque(maxlen=100)
         self.recovered: dict[str, Any] = {}
         self.identity = b""  # of the data directory; goes into every checkpoint
+        self.consensus = ConsensusLog()
+        self.replicas: Replicas | None = None  # in a cluster
         self._retry_us: int | None = None
         fabric.extra_figures = self._figures
 
@@ -128,10 +132,19 @@ class Engine:
     def _commit(
         self, entries: list[Entry], now_us: int, send: Callable[[], None] | None = None
     ) -> None:
+        """Entries are as safe on this node as they were asked to be."""
         for entry in entries:
             if entry.payload is not None:
                 self.reader.recent.add(entry.location, entry.payload)
                 self.files.stored(entry.location, entry.length)
+        if self.replicas is not None:
+            self.replicas.finished(entries, now_us)
+            entries = self.replicas.take_committed()
+        self._hand_back(entries, now_us, send)
+
+    def _hand_back(
+        self, entries: list[Entry], now_us: int, send: Callable[[], None] | None = None
+    ) -> None:
         if send is None:
             self.fabric.committed(entries, now_us)
             return
@@ -141,6 +154,14 @@ class Engine:
             send()
 
         self.fabric.committed(entries, now_us, answered)
+
+    def replicated(self, now_us: int) -> None:
+        """Call after every event of `replicas`: what it committed is answered."""
+        assert self.replicas is not None
+        while entries := self.replicas.take_committed():
+            self._hand_back(entries, now_us)
+            self.settle(now_us)
+        self.settle(now_us)
 
     def _refuse(self, error: DiskError, flush: Flush, now_us: int) -> None:
         what = "is full" if error.full else "fails"
@@ -161,9 +182,7 @@ class Engine:
             at_once: list[Entry] = []
             for effect in effects:
                 if isinstance(effect, Append):
-                    self.journal.append(effect.entry)
-                    if effect.entry.level == Durability.MEMORY:
-                        at_once.append(effect.entry)
+                    self._append(effect.entry, at_once, now_us)
                 elif isinstance(effect, Send):
                     self.outputs.append(Output(effect.connection, effect.parts))
                 elif isinstance(effect, Free):
@@ -174,6 +193,17 @@ class Engine:
                     self.outputs.append(Output(effect.connection, []))
             if at_once:
                 self._commit(at_once, now_us)
+
+    def _append(self, entry: Entry, at_once: list[Entry], now_us: int) -> None:
+        replicas = self.replicas
+        if replicas is not None:
+            # What is in one node's memory alone would be gone with it, and its numbers used twice.
+            entry.level = max(entry.level, Durability.WRITTEN)
+        self.journal.append(entry)
+        if replicas is not None:
+            replicas.appended(entry, now_us)
+        elif entry.level == Durability.MEMORY:
+            at_once.append(entry)
 
     def _answer(self, effect: Deliver | Serve) -> None:
         wanted = places(effect)

@@ -205,8 +205,10 @@ class Maintenance:
         # it is loaded, because its records are not folded again.
         control = _encode(fabric.snapshot_control())
         yield _adding(writer, {"control": control, "files": engine.files.dump()})
+        if engine.consensus.number:
+            yield _adding(writer, {"consensus": engine.consensus.dump()})
         safe: list[Entry] = []
-        fabric.kernel.barrier(Durability.SYNCED, safe.append)
+        fabric.kernel.barrier(Durability.SYNCED, safe.append, local=True)
         engine.settle(fabric.kernel.now_us)
         while not safe:  # the journal must hold all that the snapshots build on
             yield None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,7 +12,8 @@ from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
 from penstock.core.liveness import read_meta
 from penstock.core.records import Kind
-from penstock.core.shard import CONTROL, Replayed
+from penstock.core.shard import CONTROL, PLANE, Replayed
+from penstock.engine.consensus_log import ConsensusLog
 from penstock.engine.engine import Engine
 from penstock.engine.maintenance import Pace
 from penstock.errors import DamagedError
@@ -86,7 +87,11 @@ def open_engine(
         directory=identity.directory,
     )  # fmt: skip
     report = Report()
-    _replay(fabric, reader, report, accept_damage, now_us)
+    consensus = ConsensusLog()
+    if "consensus" in checkpoint.sections:
+        consensus.load(checkpoint.sections["consensus"])
+    target = _Target(fabric, consensus, report, accept_damage, now_us)
+    _replay(target, reader)
     reader.settle()
     _forget_orphans(disk, files)
     segments = [
@@ -101,6 +106,7 @@ def open_engine(
     cleaner = Cleaner(disk, files, identity.directory, segment_bytes)
     engine = Engine(disk, files, journal, fabric, cleaner, pace)
     engine.identity = _encode(identity)
+    engine.consensus = consensus
     engine.maintenance.recovered(checkpoint.position, report.records)
     engine.recovered = report.figures()
     # A grant leaves the node only after its segment has a durable name: the numbers of this start
@@ -147,21 +153,30 @@ def _take_journal(files: Files) -> dict[int, int]:
     return {file.number: file.used for file in journal if file.sealed}
 
 
-def _replay(
-    fabric: Fabric, reader: JournalReader, report: Report, accept_damage: bool, now_us: int
-) -> None:
+class _Target(NamedTuple):
+    """What the journal is folded into, and how."""
+
+    fabric: Fabric
+    consensus: ConsensusLog
+    report: Report
+    accept_damage: bool
+    now_us: int
+
+
+def _replay(target: _Target, reader: JournalReader) -> None:
+    report = target.report
     for item in reader:
         if isinstance(item, Cut):
             report.cut = f"{item.file} at {item.offset}"
         elif isinstance(item, Record):
             report.records += 1
-            _fold(fabric, _of_record(item), report, accept_damage, now_us)
+            _fold(target, _of_record(item))
         else:
             report.damages.append(f"{item.file} at {item.offset}: {item.reason}")
             if (record := _of_damage(item)) is not None:
                 report.lost_messages += read_meta(record.kind, record.meta).count
-                _fold(fabric, record, report, accept_damage, now_us)
-            elif not accept_damage:
+                _fold(target, record)
+            elif not target.accept_damage:
                 raise DamagedError(_explain(item))
 
 
@@ -188,10 +203,12 @@ def _explain(damage: Damage) -> str:
     )
 
 
-def _fold(
-    fabric: Fabric, record: Replayed, report: Report, accept_damage: bool, now_us: int
-) -> None:
+def _fold(target: _Target, record: Replayed) -> None:
+    fabric, consensus, report, accept_damage, now_us = target
     kernel = fabric.kernel
+    if record.shard == PLANE:
+        consensus.replay(record.number, record.meta)
+        return
     known = record.shard == CONTROL or record.shard < len(kernel.shards)
     shard = (
         kernel.control

@@ -22,6 +22,7 @@ from penstock.cluster.replication.messages import (
     Probe,
     Record,
     Records,
+    Stale,
 )
 from penstock.cluster.replication.owner import Out, Owned
 from penstock.core.fabric import Fabric
@@ -46,8 +47,11 @@ class Replicas:
         self._followed: dict[int, Followed] = {}
         self._rising: dict[int, ShardPlace] = {}  # to be owned once all that was received is synced
         self._linked: set[int] = set()
+        # What a node sent that must wait for definitions; bounded by the windows of its shards.
+        self._held: dict[int, deque[Probe | Records | Confirm]] = {}
         self._line: deque[Entry] = deque()  # what this node logged, until it is committed
         self._ready: set[int] = set()  # of those in line, by identity: committed, not in turn yet
+        self._taken: list[Entry] = []  # committed and in turn
         self._needs: dict[int, int] = {}  # barriers in line: how many shards have to confirm
 
     # --- the cluster map -------------------------------------------------------------------
@@ -87,16 +91,21 @@ class Replicas:
         return owned
 
     def _lose(self, number: int, now_us: int) -> None:
-        """What was not committed is not lost: it stays in the log, and the new owner decides."""
+        """Whoever waits is told. The records stay in the log, and are folded as a follower folds
+        them, before anything that the new owner says; it is the new owner who decides on them."""
         owned = self._owned.pop(number)
         self._fabric.end_shard(self._shard(number))
         error = MovedError(f"shard {number} has another owner now")
-        for entry in owned.abandon():
-            self._ready.add(id(entry))
+        barriers = [entry for entry in owned.abandon() if entry.kind == Kind.BARRIER]
+        for entry in [*barriers, *(each for each in self._line if each.shard == number)]:
             entry.answer = entry.done = None
+            self._needs.pop(id(entry), None)
+            self._ready.add(id(entry))
             if entry.failed is not None:
                 entry.failed(error)
                 entry.failed = None
+            if entry.kind != Kind.BARRIER and entry.number <= owned.local_done:
+                self._stored(entry, now_us)  # the journal will not say so again
         self._advance()
 
     def _follow(self, number: int, epoch: int, now_us: int) -> None:
@@ -124,6 +133,8 @@ class Replicas:
 
     def appended(self, entry: Entry, now_us: int) -> None:
         """The core logged an entry, and the journal has it."""
+        if entry.local:
+            return
         self._line.append(entry)
         owned = self._owned.get(entry.shard)
         if entry.kind == Kind.BARRIER:
@@ -140,10 +151,12 @@ class Replicas:
             owned.barrier(entry)
 
     def finished(self, entries: list[Entry], now_us: int) -> None:
-        """The journal has these as safe as was asked; `out.committed` gets what is committed."""
+        """The journal has these as safe as was asked; see `take_committed`."""
         last: dict[int, int] = {}
         for entry in entries:
-            if entry.kind == Kind.BARRIER:
+            if entry.local:
+                self.out.committed.append(entry)
+            elif entry.kind == Kind.BARRIER:
                 self._confirmed(entry)
             elif entry.shard in self._owned:
                 last[entry.shard] = entry.number
@@ -174,6 +187,8 @@ class Replicas:
                 self._rise(entry.shard, place, now_us)
 
     def _confirmed(self, entry: Entry) -> None:
+        if id(entry) not in self._needs:
+            return  # it was given up
         self._needs[id(entry)] -= 1
         if not self._needs[id(entry)]:
             del self._needs[id(entry)]
@@ -183,14 +198,22 @@ class Replicas:
         """Moves what the in-sync sets have into the line, and what is in turn out of it."""
         committed, self.out.committed = self.out.committed, []
         for entry in committed:
-            if entry.kind == Kind.BARRIER:
+            if entry.local:
+                self._taken.append(entry)
+            elif entry.kind == Kind.BARRIER:
                 self._confirmed(entry)
             else:
                 self._ready.add(id(entry))
         while self._line and id(self._line[0]) in self._ready:
             entry = self._line.popleft()
             self._ready.discard(id(entry))
-            self.out.committed.append(entry)
+            self._taken.append(entry)
+
+    def take_committed(self) -> list[Entry]:
+        """What is committed since the last time, in the order in which it was logged."""
+        self._advance()
+        taken, self._taken = self._taken, []
+        return taken
 
     # --- other nodes -----------------------------------------------------------------------
 
@@ -203,6 +226,7 @@ class Replicas:
     def unlinked(self, node: int, now_us: int) -> None:
         """The connection to a node is gone."""
         self._linked.discard(node)
+        self._held.pop(node, None)
         for owned in self._owned.values():
             owned.unlinked(node, now_us)
 
@@ -218,10 +242,30 @@ class Replicas:
         if isinstance(message, Position | Accepted | Confirmed):
             if owned is not None:
                 self._heard(owned, node, message, now_us)
+        elif isinstance(message, Probe | Records | Confirm) and owned is not None:
+            self.out.messages.append((node, Stale(number, owned.epoch)))
         elif isinstance(message, Probe | Records | Confirm):
-            followed = self._followed.get(number)
-            if followed is not None:
-                self._told(followed, node, message)
+            if isinstance(message, Probe) and number not in self._followed:
+                self._follow(number, message.epoch, now_us)  # the map is on its way
+            held = self._held.get(node)
+            if held or (isinstance(message, Records) and message.version > self.out.version):
+                self._held.setdefault(node, deque()).append(message)
+            else:
+                self._told(node, message)
+        self._advance()
+
+    def defined(self, version: int) -> None:
+        """All definitions of streams up to this version are known here. Records that came before
+        them are folded now: without its definition a stream's data would be dropped."""
+        self.out.version = version
+        for node, held in list(self._held.items()):
+            while held:
+                message = held[0]
+                if isinstance(message, Records) and message.version > version:
+                    break
+                self._told(node, held.popleft())
+            if not held:
+                del self._held[node]
         self._advance()
 
     def _heard(
@@ -234,7 +278,10 @@ class Replicas:
         else:
             owned.confirmed(node, message)
 
-    def _told(self, followed: Followed, node: int, message: Probe | Records | Confirm) -> None:
+    def _told(self, node: int, message: Probe | Records | Confirm) -> None:
+        followed = self._followed.get(message.shard)
+        if followed is None:
+            return
         if isinstance(message, Records):
             for record in followed.offered(node, message):
                 self._append(_entry(message.shard, record))

@@ -38,6 +38,7 @@ class Entry:
     length: int = 0
     committed: bool = False
     refused: bool = False
+    local: bool = False  # concerns this node alone: it is not replicated, and waits for nobody
 
     @property
     def payload_location(self) -> int:

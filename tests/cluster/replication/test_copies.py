@@ -59,6 +59,11 @@ def _no_waiting_for_new_members(owned: Owned, command: object, now_us: int) -> N
     owned._out.commands.append(command)  # type: ignore[arg-type]
 
 
+def _listens_to_anyone(followed: Followed, node: int, epoch: int) -> bool:
+    followed.epoch = epoch
+    return True
+
+
 def _received_counts_as_synced(real: Callable[..., None]) -> Callable[..., None]:
     def accepted(owned: Owned, node: int, message: Accepted, now_us: int) -> None:
         real(owned, node, message._replace(synced=message.received), now_us)
@@ -67,7 +72,7 @@ def _received_counts_as_synced(real: Callable[..., None]) -> Callable[..., None]
 
 
 BROKEN = {
-    "an old owner is listened to": (Followed, "_listens", lambda *_: True),
+    "an old owner is listened to": (Followed, "_listens", _listens_to_anyone),
     "new members are not waited for": (Owned, "_ask", _no_waiting_for_new_members),
     "logs always agree": (Epochs, "agrees", lambda *_: True),
     "what was received counts as synced": (
@@ -98,7 +103,7 @@ messages = (
     | st.builds(Stale, shards, epochs)
     | st.builds(Confirm, shards, epochs, numbers)
     | st.builds(Confirmed, shards, epochs, numbers)
-    | st.builds(Records, shards, epochs, st.lists(records, max_size=5))
+    | st.builds(Records, shards, epochs, numbers, st.lists(records, max_size=5))
 )
 
 

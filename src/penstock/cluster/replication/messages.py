@@ -50,10 +50,12 @@ class Position(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Owner to follower: what follows in the log."""
+    """Owner to follower: what follows in the log. Whoever folds it must know the definitions of
+    this version."""
 
     shard: int
     epoch: int
+    version: int
     records: list[Record]
 
 
@@ -102,7 +104,8 @@ def pack(message: Message) -> list[Buffer]:
     """The parts of a message; payloads are not copied."""
     number = _NUMBERS[type(message)]
     if isinstance(message, Records):
-        parts: list[Buffer] = [_head(number, message.shard, message.epoch, len(message.records))]
+        count = len(message.records)
+        parts: list[Buffer] = [_head(number, *message[:3], count)]
         for record in message.records:
             parts += _pack_record(record)
         return parts
@@ -130,8 +133,8 @@ def unpack(data: memoryview) -> Message:
         raise ProtocolError(f"message {number} between nodes is not known")
     kind = _TYPES[number]
     if number == _RECORDS:
-        shard, epoch, count = fields[:3]
-        return Records(shard, epoch, list(_unpack_records(data[_HEAD.size :], count)))
+        shard, epoch, version, count, _ = fields
+        return Records(shard, epoch, version, list(_unpack_records(data[_HEAD.size :], count)))
     if len(data) != _HEAD.size:
         raise ProtocolError("a message between nodes is longer than it says")
     message: Message = kind._make(fields[: len(kind._fields)])

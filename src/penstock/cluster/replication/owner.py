@@ -52,6 +52,7 @@ class Follower:
     sent: int = 0
     received: int = 0
     synced: int = 0
+    probed_us: int = 0
     way: deque[tuple[int, int]] = field(default_factory=deque)  # (last number, bytes) of packets
     way_bytes: int = 0
     waited_since_us: int | None = None  # it owes an answer since then
@@ -65,6 +66,7 @@ class Out:
     messages: list[tuple[int, Message]] = field(default_factory=list)
     committed: list[Entry] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
+    version: int = 0  # of the definitions that this node knows
     copies: list[tuple[int, int]] = field(default_factory=list)  # (shard, node) that need a copy
 
 
@@ -90,8 +92,9 @@ class Owned:
         epochs.began(epoch, last + 1)
         self._tail = Tail(last)
         self._waiting: deque[_Waiting] = deque()  # logged, and not committed
-        self._local_done = last  # as safe on this node as was asked, up to here
+        self.local_done = last  # as safe on this node as was asked, up to here
         self.followers: dict[int, Follower] = {}
+        self._linked: set[int] = set()
         self.in_sync: tuple[int, ...] = (node,)
         self._strong: tuple[int, ...] = ()  # those that should be in sync, if they can
         self._version = 0  # of the shard's place in the map
@@ -106,8 +109,10 @@ class Owned:
         others = {node for node in (*place.replicas, place.joining) if node not in (0, self.node)}
         for node in self.followers.keys() - others:
             del self.followers[node]
-        for node in others - self.followers.keys():
+        for node in sorted(others - self.followers.keys()):
             self.followers[node] = Follower()
+            if node in self._linked:
+                self._probe(node, self.followers[node], now_us)
         self.in_sync = place.in_sync
         self._strong = (*place.replicas[:STRONG], place.joining)
         if place.version != self._version:
@@ -131,7 +136,7 @@ class Owned:
 
     def local(self, number: int) -> None:
         """All up to this number is as safe on this node as was asked."""
-        self._local_done = max(self._local_done, number)
+        self.local_done = max(self.local_done, number)
         self._commit()
 
     def _commit(self) -> None:
@@ -143,8 +148,8 @@ class Owned:
         if isinstance(self._asked, GrowInSync):
             members.add(self._asked.node)
         others = [self.followers[node] for node in members - {self.node}]
-        received = min([each.received for each in others] + [self._local_done])
-        synced = min([each.synced for each in others] + [self._local_done])
+        received = min([each.received for each in others] + [self.local_done])
+        synced = min([each.synced for each in others] + [self.local_done])
         confirmed = min((each.confirmed for each in others), default=self._confirms)
         while waiting:
             number, entry, confirm = waiting[0]
@@ -174,6 +179,7 @@ class Owned:
 
     def linked(self, node: int, now_us: int) -> None:
         """There is a new connection to a node: nothing that was on the way counts."""
+        self._linked.add(node)
         follower = self.followers.get(node)
         if follower is not None:
             self._probe(node, follower, now_us)
@@ -181,6 +187,7 @@ class Owned:
     def _probe(self, node: int, follower: Follower, now_us: int) -> None:
         follower.link = Link.PROBED
         follower.round += 1
+        follower.probed_us = now_us
         follower.way.clear()
         follower.way_bytes = 0
         follower.waited_since_us = follower.waited_since_us or now_us
@@ -191,6 +198,7 @@ class Owned:
 
     def unlinked(self, node: int, now_us: int) -> None:
         """The connection to a node is gone."""
+        self._linked.discard(node)
         follower = self.followers.get(node)
         if follower is not None:
             follower.link = Link.DOWN
@@ -240,7 +248,8 @@ class Owned:
             follower.way_bytes += size
             if follower.waited_since_us is None:
                 follower.waited_since_us = now_us
-            self._out.messages.append((node, Records(self.shard, self.epoch, records)))
+            message = Records(self.shard, self.epoch, self._out.version, records)
+            self._out.messages.append((node, message))
 
     def accepted(self, node: int, message: Accepted, now_us: int) -> None:
         """A follower has more than before."""
@@ -291,6 +300,9 @@ class Owned:
     def tick(self, now_us: int) -> None:
         """Whoever keeps the others waiting is to leave the in-sync set; what got no answer is
         asked again: until it is answered nobody knows whether it holds."""
+        for node, follower in self.followers.items():
+            if follower.link is Link.PROBED and now_us - follower.probed_us >= PATIENCE_US:
+                self._probe(node, follower, now_us)
         if self._asked is not None:
             if now_us - self._asked_us >= PATIENCE_US:
                 self._ask(self._asked, now_us)
@@ -302,9 +314,15 @@ class Owned:
 
     def next_due(self) -> int | None:
         """When `tick` has something to do, if nothing else happens."""
+        probes = [
+            each.probed_us for each in self.followers.values() if each.link is Link.PROBED
+        ]
+        dues = [probed_us + PATIENCE_US for probed_us in probes]
         if self._asked is not None:
-            return self._asked_us + PATIENCE_US
-        return min((due_us for due_us, _ in self._deadlines()), default=None)
+            dues.append(self._asked_us + PATIENCE_US)
+        else:
+            dues += [due_us for due_us, _ in self._deadlines()]
+        return min(dues, default=None)
 
     def _surplus(self) -> tuple[int, ...]:
         """Members that stood in for one of the strong set: once all of that are there, they follow

@@ -1,0 +1,181 @@
+"""A node of a cluster without its I/O: an engine, its part of the control plane, its replicas.
+
+A shell connects the nodes: it hands in what arrives over a link and sends what is in `peers`. After
+every event, of the engine too, it calls `pump`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.cluster.commands import Command, Outcome
+from penstock.cluster.consensus.membership import Membership
+from penstock.cluster.consensus.raft import Raft
+from penstock.cluster.plane.plane import ControlPlane
+from penstock.cluster.plane.plane import Out as PlaneOut
+from penstock.cluster.replication.messages import pack, unpack
+from penstock.cluster.state import ClusterState
+from penstock.cluster.view import Limits
+from penstock.core.effects import Append
+from penstock.engine.engine import Engine
+from penstock.engine.replicas import Replicas
+from penstock.errors import ProtocolError
+from penstock.wire import messages as m
+from penstock.wire.buffers import Buffer
+from penstock.wire.entry import Entry
+
+_PLANE, _REPLICAS = b"p", b"r"
+_pack = msgspec.msgpack.Encoder().encode
+_read_info = msgspec.msgpack.Decoder(m.StreamInfo).decode
+
+Asked = Callable[[Outcome], None]
+
+
+def definition_of(info: m.StreamInfo) -> tuple[str, bytes]:
+    """Name and data of a stream's definition. Its id is 0 while it is new: it gets the version in
+    which it was defined, which no other has."""
+    return f"{info.kind}/{info.namespace}/{info.name}", _pack(info)
+
+
+def read_definition(data: bytes, version: int) -> m.StreamInfo:
+    """The stream of a definition."""
+    info = _read_info(data)
+    return info if info.id else msgspec.structs.replace(info, id=version)
+
+
+class Member:
+    """See the module. `first` is the membership of the consensus that the cluster began with: the
+    founder's own id, and for others none."""
+
+    def __init__(
+        self, engine: Engine, node: int, incarnation: int, first: Membership, seed: int,
+        now_us: int, limits: Limits | None = None,
+    ) -> None:  # fmt: skip
+        self.engine = engine
+        self.node = node
+        self.peers: list[tuple[int, list[Buffer]]] = []
+        stored = engine.consensus
+        raft = Raft.restore(
+            node, first, hard_state=stored.hard_state, snapshot=stored.base,
+            entries=stored.entries, seed=seed, now_us=now_us,
+        )  # fmt: skip
+        state = ClusterState()
+        if stored.base is not None and stored.base.data:
+            state = ClusterState.restore(stored.base.data)
+            raft.applied(stored.base.index)
+        self.plane = ControlPlane(raft, state, incarnation, now_us, limits)
+        for shard in engine.fabric.kernel.shards:  # until the map says what this node owns
+            engine.fabric.end_shard(shard)
+        engine.replicas = self.replicas = Replicas(node, engine.fabric, engine.journal.append)
+        self._asked: dict[int, Asked | None] = {}
+        self._defined: dict[str, int] = {}  # streams, by the version of their definition
+
+    # --- events ----------------------------------------------------------------------------
+
+    def receive(self, source: int, data: memoryview, now_us: int) -> None:
+        """What arrived over a link; ProtocolError if it makes no sense: close the link."""
+        if not data:
+            raise ProtocolError("an empty message between nodes")
+        kind, body = bytes(data[:1]), data[1:]
+        if kind == _PLANE:
+            self.plane.receive(source, bytes(body), now_us)
+        elif kind == _REPLICAS:
+            self.replicas.receive(source, unpack(body), now_us)
+        else:
+            raise ProtocolError(f"message {kind!r} between nodes is not known")
+        self.pump(now_us)
+
+    def linked(self, node: int, now_us: int) -> None:
+        """There is a new connection to a node; nothing sent over an older one arrives any more."""
+        self.replicas.linked(node, now_us)
+        self.pump(now_us)
+
+    def unlinked(self, node: int, now_us: int) -> None:
+        """The connection to a node is gone."""
+        self.replicas.unlinked(node, now_us)
+        self.plane.suspect(node, now_us)
+        self.pump(now_us)
+
+    def tick(self, now_us: int) -> None:
+        """Time has passed."""
+        self.plane.tick(now_us)
+        self.replicas.tick(now_us)
+        self.engine.tick(now_us)
+        self.pump(now_us)
+
+    def next_due(self) -> int:
+        """When `tick` should be called although nothing happens."""
+        dues = (self.plane.next_due(), self.replicas.next_due(), self.engine.next_due())
+        return min(due_us for due_us in dues if due_us is not None)
+
+    def ask(self, command: Command, now_us: int, then: Asked | None = None) -> None:
+        """Asks the cluster for something; `then` is called with what became of it."""
+        token = self.plane.ask(command, now_us)
+        self._asked[token] = then
+        self.pump(now_us)
+
+    # --- what follows ----------------------------------------------------------------------
+
+    def pump(self, now_us: int) -> None:
+        """Carries messages between the parts, until none has anything to say."""
+        while self._plane_out(now_us) or self._replicas_out(now_us):
+            pass
+
+    def _plane_out(self, now_us: int) -> bool:
+        out, self.plane.out = self.plane.out, PlaneOut()
+        for node, data in out.messages:
+            self.peers.append((node, [_PLANE + data]))
+        for ready in out.writes:
+            number = ready.number
+            self._store(self.engine.consensus.store(ready, self._persisted(number)))
+        for snapshot in out.snapshots:
+            self._store(self.engine.consensus.compact(snapshot))
+        if out.changed and self.plane.state.shards:
+            self._define(now_us)
+            self.replicas.placed(self.plane.state.map(), now_us)
+        for token, command, outcome in out.outcomes:
+            self.replicas.answered(command)
+            if (then := self._asked.pop(token, None)) is not None:
+                then(outcome)
+        if out.writes or out.snapshots:
+            self.engine.settle(now_us)
+        return bool(out.messages or out.writes or out.changed or out.outcomes)
+
+    def _define(self, now_us: int) -> None:
+        """Streams as the cluster has them. They are noted in the own log as well: a restart folds
+        the shards before it hears of the cluster."""
+        control = self.engine.fabric.control
+        state = self.plane.state
+        for name, definition in state.definitions.items():
+            if self._defined.get(name) != definition.version:
+                self._defined[name] = definition.version
+                info = read_definition(definition.data, definition.version)
+                control.adopt(info)
+        for name in self._defined.keys() - state.definitions.keys():
+            del self._defined[name]
+            kind, namespace, rest = name.split("/", 2)
+            control.delete(m.Delete(kind, rest, namespace))
+        self.engine.settle(now_us)
+        self.replicas.defined(state.version)
+
+    def _store(self, entry: Entry) -> None:
+        self.engine.fabric.kernel.effects.append(Append(entry))
+
+    def _persisted(self, number: int) -> Callable[[Entry], None]:
+        def done(_: Entry) -> None:
+            self.plane.persisted(number, self.engine.fabric.kernel.now_us)
+
+        return done
+
+    def _replicas_out(self, now_us: int) -> bool:
+        self.engine.replicated(now_us)
+        out = self.replicas.out
+        messages, out.messages = out.messages, []
+        commands, out.commands = out.commands, []
+        for node, message in messages:
+            self.peers.append((node, [_REPLICAS, *pack(message)]))
+        for command in commands:
+            self.plane.ask(command, now_us)
+        return bool(messages or commands)
