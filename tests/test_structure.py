@@ -19,11 +19,12 @@ SHELLS = frozenset({"node", "client", "sim"})
 SURFACE = "penstock"
 
 # Layer -> the layers it may import. Its own modules are always allowed; nothing else is.
-BELOW_SHELLS = PURE | {"errors"}
+BELOW_SHELLS = PURE | {"errors", "machine"}
 PUBLIC_CLIENT = frozenset({"errors", "wire", "client"})
 UPPER = frozenset({"consumers", "tasks", "bridge", "spark"})
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "machine": frozenset(),
     "wire": frozenset({"errors"}),
     "store": frozenset({"errors", "wire"}),
     "core": frozenset({"errors", "wire"}),

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.client.spin import LONGEST_SPIN_S, Spin, may_spin
+from penstock.client.spin import LONGEST_SPIN_S, Spin
+from penstock.machine import may_spin
 
 LOOK_S = 2e-6
 

@@ -18,16 +18,6 @@ SOON_S = 450e-6  # beyond this, waking up is small beside the wait
 _MEMORY = 0.25  # the weight of the last wait
 _LONGEST_REMEMBERED_S = 2e-3  # so that one idle hour is forgotten after a few answers
 _make_way = getattr(os, "sched_yield", time.monotonic)  # only time that nobody wants is used
-_OFF = {"0", "off", "no", "false"}
-
-
-def may_spin() -> bool:
-    """Whether a core is to spare for it. `PENSTOCK_SPIN=off` says no for the whole process."""
-    if os.environ.get("PENSTOCK_SPIN", "").lower() in _OFF:
-        return False
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return cores > 1
 
 
 class Spin:

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.client.spin import Spin, may_spin
+from penstock.client.spin import Spin
 from penstock.errors import UnavailableError
+from penstock.machine import may_spin
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
 

@@ -7,7 +7,9 @@ import logging
 from collections.abc import Callable
 
 from penstock.engine.engine import Engine, Output
+from penstock.machine import may_spin
 from penstock.node.clock import Clock
+from penstock.node.linger import Linger
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
 from penstock.store.flush import Flush
@@ -40,6 +42,7 @@ class Runtime:
         self._next_reader = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us = 0
+        self.linger = Linger(self._loop, self._is_idle) if may_spin() else None
         self._idle = asyncio.Event()
         self._stopping = False
         self._stopped = False
@@ -98,6 +101,11 @@ class Runtime:
     def _send(self) -> None:
         if self.engine.outputs:
             self.deliver(self.engine.take_outputs())
+            if self.linger is not None:
+                self.linger.answered()
+
+    def _is_idle(self) -> bool:
+        return not (self.engine.journal.busy or self.engine.reading)
 
     def _fail(self, error: BaseException) -> None:
         """Only the disk's errors can be handled. Whatever waits for this work would wait for ever:

@@ -190,6 +190,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._going_on = False
         runtime, backlog = self._runtime, self._backlog
+        if runtime.linger is not None:
+            runtime.linger.requested()
         engine, now_us = runtime.engine, runtime.clock.now_us()
         while backlog and not self._is_crowded():
             frame = backlog.popleft()

@@ -125,6 +125,11 @@ class Journal:
             files[segment.number].sealed = True
 
     @property
+    def busy(self) -> bool:
+        """Whether a flush runs."""
+        return self._running is not None
+
+    @property
     def tail(self) -> int:
         """The position that the next framed record gets, unless it needs a new segment."""
         return self._follows if self._open is None else self._open.end

@@ -1,0 +1,17 @@
+"""What the machine and its owner allow."""
+
+from __future__ import annotations
+
+import os
+
+_OFF = {"0", "off", "no", "false"}
+
+
+def may_spin() -> bool:
+    """Whether a core may be kept awake for a moment. `PENSTOCK_SPIN=off` says no for the whole
+    process, and so does a machine that has only one core for it."""
+    if os.environ.get("PENSTOCK_SPIN", "").lower() in _OFF:
+        return False
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return cores > 1

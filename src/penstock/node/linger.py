@@ -1,0 +1,57 @@
+"""Staying awake for a moment after an answer, where the next request follows at once.
+
+A client that waits for each answer sends its next request some ten microseconds after it. Going to
+sleep in between and being woken costs a node more than that. So a loop whose requests have lately
+come so soon goes round idle for a short while; if they come later, it sleeps as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+LONGEST_US = 60
+_MEMORY = 0.25  # the weight of the last gap
+_LONGEST_REMEMBERED_US = 1000.0
+
+
+class Linger:
+    """Of one loop. `idle` says whether there is nothing at all to do: a thread that is at work
+    must not be kept from it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        idle: Callable[[], bool],
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._loop = loop
+        self._idle = idle
+        self._clock = clock
+        self._answered_ns = 0
+        self._expected_us = _LONGEST_REMEMBERED_US
+        self._until_ns = 0
+        self._turning = False
+
+    def requested(self) -> None:
+        """A request has come."""
+        if self._answered_ns:
+            gap_us = min((self._clock() - self._answered_ns) / 1000, _LONGEST_REMEMBERED_US)
+            self._expected_us += _MEMORY * (gap_us - self._expected_us)
+            self._answered_ns = 0
+
+    def answered(self) -> None:
+        """Something was sent: the next request may follow from it."""
+        self._answered_ns = self._clock()
+        if self._expected_us < LONGEST_US:
+            self._until_ns = self._answered_ns + LONGEST_US * 1000
+            if not self._turning:
+                self._turning = True
+                self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        if self._clock() < self._until_ns and self._idle():
+            self._loop.call_soon(self._turn)
+        else:
+            self._turning = False

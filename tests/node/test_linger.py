@@ -1,0 +1,82 @@
+"""A loop stays awake only where the next request follows at once, and never in a thread's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from penstock.node.linger import LONGEST_US, Linger
+
+TURN_US = 4
+
+
+class Loop:
+    """Turns only when it is told to; every turn takes a while."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1
+        self.soon: list[Callable[[], None]] = []
+        self.turns = 0
+        self.idle = True
+        self.linger = Linger(
+            cast(asyncio.AbstractEventLoop, self), lambda: self.idle, lambda: self.now_ns
+        )
+
+    def call_soon(self, action: Callable[[], None]) -> None:
+        self.soon.append(action)
+
+    def run(self) -> int:
+        """Until it would sleep; how many turns it took."""
+        turns = 0
+        while self.soon:
+            action = self.soon.pop()
+            self.now_ns += TURN_US * 1000
+            action()
+            turns += 1
+        return turns
+
+    def exchange(self, gap_us: int) -> int:
+        """An answer, and the next request so long after it; the turns in between."""
+        answered_ns = self.now_ns
+        self.linger.answered()
+        turns = self.run()
+        self.now_ns = max(self.now_ns, answered_ns + gap_us * 1000)
+        self.linger.requested()
+        return turns
+
+
+def test_it_sleeps_until_it_has_seen_quick_requests():
+    assert Loop().exchange(20) == 0
+
+
+def test_it_stays_awake_for_requests_that_follow_at_once_but_not_for_long():
+    loop = Loop()
+    turns = [loop.exchange(20) for _ in range(40)]
+    assert 0 < turns[-1] <= LONGEST_US // TURN_US + 1
+
+
+def test_requests_that_come_later_let_it_sleep():
+    loop = Loop()
+    for _ in range(40):
+        loop.exchange(20)
+    for _ in range(40):
+        loop.exchange(5000)
+    assert loop.exchange(5000) == 0
+
+
+def test_it_is_not_in_the_way_of_a_thread():
+    loop = Loop()
+    for _ in range(40):
+        loop.exchange(20)
+    loop.idle = False
+    assert loop.exchange(20) <= 1
+
+
+def test_many_answers_start_one_round():
+    loop = Loop()
+    for _ in range(40):
+        loop.exchange(20)
+    for _ in range(5):
+        loop.linger.answered()
+    assert len(loop.soon) == 1
