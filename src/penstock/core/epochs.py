@@ -22,6 +22,11 @@ class Epochs:
         """The epoch of the newest record; 0 if there is none."""
         return self._begins[-1][0] if self._begins else 0
 
+    def at(self, number: int) -> int:
+        """The epoch of a record; 0 if that is not known. An epoch may have begun without one."""
+        found = [epoch for epoch, first in self._begins if first <= number]
+        return found[-1] if found else 0
+
     def agrees(self, last: int, last_epoch: int) -> bool:
         """Whether a log that ends with this number and epoch is a beginning of this one."""
         if not last:

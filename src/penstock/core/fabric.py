@@ -61,6 +61,7 @@ class Fabric:
 
     def __init__(self, shards: int, now_us: int, node: str = "", cluster: int = 0) -> None:
         self.node, self.cluster = node, cluster
+        self.cluster_map = 0  # the version of the map; 0: not in a cluster
         self.kernel = kernel = Kernel(shards, now_us)
         self.queues = Queues(kernel)
         self.topics = Topics(kernel)
@@ -174,6 +175,8 @@ class Fabric:
             raise ProtocolError(
                 f"the client speaks version {hello.version}, this node {frames.PROTOCOL_VERSION}"
             )
+        if hello.peer is not None:
+            raise ProtocolError("this node is not part of a cluster")
         before = self.clients.connected(connection, hello.origin, hello.attempt)
         if before is not None:
             self.disconnect(before)
@@ -183,7 +186,7 @@ class Fabric:
             self.queues.merging.add(connection)
         welcome = m.Welcome(
             frames.PROTOCOL_VERSION, self.node, self.cluster, len(self.kernel.shards),
-            MAX_FRAME_BYTES, MAX_IN_FLIGHT, [frames.MERGED],
+            MAX_FRAME_BYTES, MAX_IN_FLIGHT, [frames.MERGED], self.cluster_map,
         )  # fmt: skip
         self.kernel.answer(connection, Verb.HELLO, request, welcome)
 
@@ -276,12 +279,15 @@ class Fabric:
     def replay(self, record: Replayed, now_us: int) -> None:
         """Folds one record of the journal. Call in order, then `restart`."""
         self.kernel.now_us = now_us
-        if record.kind == Kind.BARRIER:
+        if record.kind in (Kind.BARRIER, Kind.COPY):
             return
         if record.shard == CONTROL:
             self._replay_control(record)
             return
         shard = self.kernel.shards[record.shard]
+        if record.kind == Kind.RESET:
+            shard.reset()  # what a checkpoint does not have of the copy is copied again
+            return
         if record.kind == Kind.TRANSACTION and record.number > shard.last:
             self._unfinished.append((shard.id, record.number, read_transaction(record.meta)))
         shard.replay(record, now_us)

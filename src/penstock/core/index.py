@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -240,6 +240,14 @@ class BatchIndex:
             self._base, self._span, self._rows, self._live, self._location, self._length,
             self._arrived,
         )  # fmt: skip
+
+    def relocate(self, places: Mapping[int, tuple[int, int]]) -> None:
+        """All batches lie elsewhere: location and length of each by its old location. One that is
+        not named cannot be read any more."""
+        for row, old in enumerate(self._location):
+            if self._live[row]:
+                new, length = places.get(old, (0, self._length[row]))
+                self._location[row], self._length[row] = new, length
 
     def snapshot(self) -> list[bytes]:
         """The columns as bytes, finished rows in front left out."""

@@ -21,6 +21,8 @@ class Kind(IntEnum):
     NOTE = 4  # one of Note
     TRANSACTION = 5
     CONSENSUS = 6  # what the control plane stores; in no shard
+    COPY = 7  # a batch of a shard whose whole state is copied from its owner
+    RESET = 8  # such a copy begins: what was known of the shard does not count any more
     FORWARDED = 0x80
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock.core import queue_snapshot, records
 from penstock.core.changes import read_changes, read_grants
 from penstock.core.dedupe import Producers
 from penstock.core.epochs import Epochs
+from penstock.core.index import Stored
 from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard, Totals
 from penstock.core.records import Forward, Kind, PushMeta
@@ -52,6 +53,7 @@ class Shard:
         self.epoch = 1
         self.owned = True  # whether this node serves it; always, unless it is one of a cluster
         self.epochs = Epochs()
+        self.unproven = False  # a copy of another node's state that no checkpoint has yet
         self.last = 0  # log number of the last record
         self.safe = 0  # and of the last one that is as safe as it was asked to be
         self.streams = streams
@@ -237,6 +239,39 @@ class Shard:
         """Whether this part of a transaction has been carried out here."""
         return self.forwarded.get(forward.home, (0, -1)) >= (forward.number, forward.index)
 
+    # --- copies ----------------------------------------------------------------------------
+
+    def batches(self) -> Iterator[tuple[PushMeta, Stored]]:
+        """All batches with live messages, each with what its record says of it."""
+        for (stream, number), partition in self.partitions.items():
+            for stored in partition.index.rows():
+                yield _meta(stream, number, stored), stored
+        for stream, queue in self.queues.items():
+            for lane in queue.lanes.values():
+                for stored in lane.index.rows():
+                    yield _meta(stream, 0, stored), stored
+
+    def reset(self) -> list[tuple[int, int]]:
+        """Forgets everything; the locations and live bytes of its batches."""
+        freed: list[tuple[int, int]] = []
+        for meta, stored in self.batches():
+            if (definition := self.streams.get(meta.stream)) is not None:
+                definition.totals.messages -= stored.live
+                definition.totals.bytes -= stored.live_bytes
+            freed.append((stored.location, stored.live_bytes))
+        owned, epoch = self.owned, self.epoch
+        self.__init__(self.id, self.streams)  # type: ignore[misc]
+        self.owned, self.epoch = owned, epoch
+        return freed
+
+    def relocate(self, places: Mapping[int, tuple[int, int]]) -> None:
+        """The batches of a state that was loaded lie elsewhere than where it was made."""
+        for partition in self.partitions.values():
+            partition.index.relocate(places)
+        for queue in self.queues.values():
+            for lane in queue.lanes.values():
+                lane.index.relocate(places)
+
     # --- snapshot --------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
@@ -275,6 +310,10 @@ class Shard:
         for stream, rows in data["tables"]:
             if stream in self.streams:
                 self.tables[stream] = TableShard.restore(stream, rows)
+
+
+def _meta(stream: int, partition: int, stored: Stored) -> PushMeta:
+    return PushMeta(stream, partition, stored.base, stored.span, 0, 0, 0, False, b"")
 
 
 def _written(shard: Shard, note: records.Written, number: int, now_us: int) -> None:

@@ -41,6 +41,21 @@ class Output:
     parts: list[Buffer]
 
 
+class CopyJob:
+    """Reads batches that are sent to another node; `then` is called when that is done."""
+
+    def __init__(self, reader: BatchReader, places: list[tuple[int, int, int]]) -> None:
+        self._reader = reader
+        self._places = places
+        self._known = reader.known(places)
+        self.found: list[Found] = []
+        self.then: Callable[[], object] = list
+
+    def run(self) -> None:
+        """Reads everything; never raises."""
+        self.found = self._reader.wait(self._places, self._known)
+
+
 class Engine:
     """See the module. Made by `engine.recovery.open_engine`."""
 
@@ -56,7 +71,7 @@ class Engine:
         self.outputs: list[Output] = []
         self.answer_bytes = 0  # of messages in `outputs`
         self.owed_bytes: Counter[int] = Counter()  # by connection: messages that jobs read
-        self.jobs: deque[ReadJob] = deque()
+        self.jobs: deque[ReadJob | CopyJob] = deque()
         self.reading: Counter[int] = Counter()  # files that jobs read: they must not be dropped
         self.maintenance = Maintenance(self, cleaner, pace)
         self.read_damage: deque[str] = deque(maxlen=100)
@@ -222,8 +237,11 @@ class Engine:
         self.answer_bytes += sum(map(len, answer.parts))
         self.read_damage.extend(answer.damaged)
 
-    def end_job(self, job: ReadJob) -> None:
+    def end_job(self, job: ReadJob | CopyJob) -> None:
         """A read was run: its answer can go."""
+        if isinstance(job, CopyJob):
+            job.then()
+            return
         self.reading -= Counter(files_of(job.effect))  # those at zero leave
         connection = job.effect.connection
         self.owed_bytes[connection] -= bytes_of(job.effect)

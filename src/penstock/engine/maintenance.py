@@ -63,6 +63,8 @@ class Maintenance:
         self.cleaner = cleaner
         self.pace = pace
         self.checkpoints = 0
+        self.begun = 0  # checkpoints; the last of them may be under way
+        self.finished = 0  # the number, among those begun, of the last that is durable
         self.failures = 0  # pieces of work that the disk refused
         self.cleaned_files = 0
         self.position = 0  # replay starts here, by the last checkpoint
@@ -181,6 +183,7 @@ class Maintenance:
     def _checkpoint(self) -> Generator[Work | None, None, None]:
         """One that fails is wanted again: a full disk waits for what it lets go."""
         self._wanted = False
+        self.begun += 1
         try:
             yield from self._snapshot_all()
         except DiskError:
@@ -220,6 +223,7 @@ class Maintenance:
         yield lambda: drop_older(engine.disk, number)
         self.position = position
         self.checkpoints += 1
+        self.finished = self.begun
         yield from self._drop(covered)
 
     def _sections(self) -> Iterator[dict[str, bytes]]:

@@ -19,6 +19,8 @@ from penstock.cluster.replication.messages import pack, unpack
 from penstock.cluster.state import ClusterState
 from penstock.cluster.view import Limits
 from penstock.core.effects import Append
+from penstock.engine.copies import Copies
+from penstock.engine.copy_messages import CopyMessage, pack_copy, unpack_copy
 from penstock.engine.engine import Engine
 from penstock.engine.replicas import Replicas
 from penstock.errors import ProtocolError
@@ -26,7 +28,7 @@ from penstock.wire import messages as m
 from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
 
-_PLANE, _REPLICAS = b"p", b"r"
+_PLANE, _REPLICAS, _COPIES = b"p", b"r", b"k"
 _pack = msgspec.msgpack.Encoder().encode
 _read_info = msgspec.msgpack.Decoder(m.StreamInfo).decode
 
@@ -69,8 +71,12 @@ class Member:
         for shard in engine.fabric.kernel.shards:  # until the map says what this node owns
             engine.fabric.end_shard(shard)
         engine.replicas = self.replicas = Replicas(node, engine.fabric, engine.journal.append)
+        self.copies = Copies(engine, self.replicas, self._send_copy)
+        self.founding = False  # streams that the cluster does not know will be defined
+        self._incarnation = incarnation
         self._asked: dict[int, Asked | None] = {}
-        self._defined: dict[str, int] = {}  # streams, by the version of their definition
+        # Streams, by the version of their definition; None before the first look.
+        self._defined: dict[str, int] | None = None
 
     # --- events ----------------------------------------------------------------------------
 
@@ -83,6 +89,8 @@ class Member:
             self.plane.receive(source, bytes(body), now_us)
         elif kind == _REPLICAS:
             self.replicas.receive(source, unpack(body), now_us)
+        elif kind == _COPIES:
+            self.copies.receive(source, unpack_copy(body), now_us)
         else:
             raise ProtocolError(f"message {kind!r} between nodes is not known")
         self.pump(now_us)
@@ -95,6 +103,7 @@ class Member:
     def unlinked(self, node: int, now_us: int) -> None:
         """The connection to a node is gone."""
         self.replicas.unlinked(node, now_us)
+        self.copies.unlinked(node, now_us)
         self.plane.suspect(node, now_us)
         self.pump(now_us)
 
@@ -102,6 +111,7 @@ class Member:
         """Time has passed."""
         self.plane.tick(now_us)
         self.replicas.tick(now_us)
+        self.copies.tick(now_us)
         self.engine.tick(now_us)
         self.pump(now_us)
 
@@ -110,11 +120,25 @@ class Member:
         dues = (self.plane.next_due(), self.replicas.next_due(), self.engine.next_due())
         return min(due_us for due_us in dues if due_us is not None)
 
-    def ask(self, command: Command, now_us: int, then: Asked | None = None) -> None:
-        """Asks the cluster for something; `then` is called with what became of it."""
+    def ask(self, command: Command, now_us: int, then: Asked | None = None) -> int:
+        """Asks the cluster for something; `then` is called with what became of it. A token for
+        `forget`."""
         token = self.plane.ask(command, now_us)
         self._asked[token] = then
         self.pump(now_us)
+        return token
+
+    def forget(self, token: int) -> None:
+        """Nobody waits for this any more; it may be carried out all the same."""
+        self._asked.pop(token, None)
+        self.plane.forget(token)
+
+    @property
+    def present(self) -> bool:
+        """Whether the cluster knows of this start of the node. Before that the state may be one of
+        long ago: what it says of shards and streams is not acted on."""
+        node = self.plane.state.nodes.get(self.node)
+        return node is not None and node.incarnation >= self._incarnation
 
     # --- what follows ----------------------------------------------------------------------
 
@@ -132,7 +156,7 @@ class Member:
             self._store(self.engine.consensus.store(ready, self._persisted(number)))
         for snapshot in out.snapshots:
             self._store(self.engine.consensus.compact(snapshot))
-        if out.changed and self.plane.state.shards:
+        if out.changed and self.present:
             self._define(now_us)
             self.replicas.placed(self.plane.state.map(), now_us)
         for token, command, outcome in out.outcomes:
@@ -146,19 +170,25 @@ class Member:
     def _define(self, now_us: int) -> None:
         """Streams as the cluster has them. They are noted in the own log as well: a restart folds
         the shards before it hears of the cluster."""
-        control = self.engine.fabric.control
-        state = self.plane.state
-        for name, definition in state.definitions.items():
-            if self._defined.get(name) != definition.version:
-                self._defined[name] = definition.version
-                info = read_definition(definition.data, definition.version)
-                control.adopt(info)
-        for name in self._defined.keys() - state.definitions.keys():
-            del self._defined[name]
+        control, state = self.engine.fabric.control, self.plane.state
+        known = self._known_streams()
+        for name in known.keys() - state.definitions.keys():
+            del known[name]
             kind, namespace, rest = name.split("/", 2)
             control.delete(m.Delete(kind, rest, namespace))
+        for name, definition in state.definitions.items():
+            if known.get(name) != definition.version:
+                known[name] = definition.version
+                control.adopt(read_definition(definition.data, definition.version))
         self.engine.settle(now_us)
         self.replicas.defined(state.version)
+
+    def _known_streams(self) -> dict[str, int]:
+        """At first those of the own log: the cluster may have deleted some meanwhile."""
+        if self._defined is None:
+            streams = self.engine.fabric.kernel.streams.values() if not self.founding else ()
+            self._defined = {definition_of(stream.info)[0]: 0 for stream in streams}
+        return self._defined
 
     def _store(self, entry: Entry) -> None:
         self.engine.fabric.kernel.effects.append(Append(entry))
@@ -178,4 +208,11 @@ class Member:
             self.peers.append((node, [_REPLICAS, *pack(message)]))
         for command in commands:
             self.plane.ask(command, now_us)
-        return bool(messages or commands)
+        copies, out.copies = out.copies, []
+        for shard, node in copies:
+            self.copies.want(shard, node, now_us)
+        installed = self.copies.advance(now_us)
+        return bool(messages or commands or copies or installed)
+
+    def _send_copy(self, node: int, message: CopyMessage) -> None:
+        self.peers.append((node, [_COPIES + pack_copy(message)]))

@@ -115,7 +115,8 @@ class Replicas:
         followed = self._followed.get(number)
         if followed is None:
             shard = self._shard(number)
-            last, last_epoch = shard.last, shard.epochs.latest
+            last = 0 if shard.unproven else shard.last
+            last_epoch = shard.epochs.at(last)
             followed = Followed(number, epoch, last, last_epoch, self.out)
             self._followed[number] = followed
         followed.promoted(epoch)
@@ -128,6 +129,23 @@ class Replicas:
 
     def _shard(self, number: int) -> Shard:
         return self._fabric.kernel.shards[number]
+
+    # --- copies ----------------------------------------------------------------------------
+
+    def owned(self, number: int) -> Owned | None:
+        """A shard that this node owns."""
+        return self._owned.get(number)
+
+    def may_copy(self, number: int, epoch: int) -> bool:
+        """Whether the owner in this epoch may put another state in the place of what is here."""
+        followed = self._followed.get(number)
+        return followed is not None and followed.epoch == epoch
+
+    def replaced(self, number: int) -> None:
+        """Another state, perhaps none at all, is in the place of what was here."""
+        shard = self._shard(number)
+        last = 0 if shard.unproven else shard.last
+        self._followed[number].installed(last, shard.epochs.at(last))
 
     # --- the journal -----------------------------------------------------------------------
 

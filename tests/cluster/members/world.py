@@ -160,11 +160,25 @@ class World:
         self._order += 1
         heapq.heappush(self._events, (self.now_us + delay_us, self._order, action))
 
+    def _work(self, member: Member) -> None:
+        """What other threads do: reads, cleaning, checkpoints."""
+        member.pump(self.now_us)
+        while member.engine.jobs:
+            job = member.engine.jobs.popleft()
+            job.run()
+            member.engine.end_job(job)
+            member.pump(self.now_us)
+        maintenance = member.engine.maintenance
+        while (step := maintenance.next_step(self.now_us)) is not None:
+            step.run()
+            maintenance.end_step(None, self.now_us)
+        member.pump(self.now_us)
+
     def _settle(self, host: Host) -> None:
         """Sends what a node wants sent, and begins what it wants written."""
         member = host.member
         assert member is not None
-        member.pump(self.now_us)
+        self._work(member)
         peers, member.peers = member.peers, []
         for node, parts in peers:
             life = self.links.get(frozenset((host.number, node)))
@@ -174,10 +188,6 @@ class World:
             for part in [b"".join(output.parts)]:
                 if len(part) >= FRAME_BYTES:
                     host.answers[FRAME.unpack_from(part)[4]] = part
-        maintenance = member.engine.maintenance
-        while (step := maintenance.next_step(self.now_us)) is not None:
-            step.run()
-            maintenance.end_step(None, self.now_us)
         flush = member.engine.next_flush(self.now_us)
         if flush is not None:
             incarnation = host.incarnation

@@ -53,6 +53,7 @@ class Follower:
     received: int = 0
     synced: int = 0
     probed_us: int = 0
+    copying: bool = False
     way: deque[tuple[int, int]] = field(default_factory=deque)  # (last number, bytes) of packets
     way_bytes: int = 0
     waited_since_us: int | None = None  # it owes an answer since then
@@ -110,7 +111,7 @@ class Owned:
         for node in self.followers.keys() - others:
             del self.followers[node]
         for node in sorted(others - self.followers.keys()):
-            self.followers[node] = Follower()
+            self.followers[node] = Follower(waited_since_us=now_us)
             if node in self._linked:
                 self._probe(node, self.followers[node], now_us)
         self.in_sync = place.in_sync
@@ -120,6 +121,8 @@ class Owned:
             self._version, self._asked = place.version, None
         self._commit()
         for node, follower in self.followers.items():
+            if follower.link is Link.COPIED and not follower.copying:
+                self._copy(node, follower)
             self._consider(node, follower, now_us)
         self.tick(now_us)
 
@@ -170,6 +173,10 @@ class Owned:
         self._waiting.append(_Waiting(self._tail.last, entry, self._confirms))
         self._commit()
 
+    def uncommitted(self) -> list[Record]:
+        """Records that are not committed, in order."""
+        return self._tail.after(self.committed, 1 << 62) or []
+
     def abandon(self) -> list[Entry]:
         """Another node owns the shard, or it is not known who: what was not committed."""
         waiting, self._waiting = [each.entry for each in self._waiting], deque()
@@ -187,6 +194,7 @@ class Owned:
     def _probe(self, node: int, follower: Follower, now_us: int) -> None:
         follower.link = Link.PROBED
         follower.round += 1
+        follower.copying = False
         follower.probed_us = now_us
         follower.way.clear()
         follower.way_bytes = 0
@@ -215,10 +223,21 @@ class Owned:
             return
         agrees = self._epochs.agrees(position.last, position.last_epoch)
         if not agrees or self._tail.after(position.last, 0) is None:
-            follower.link = Link.COPIED
-            self._out.copies.append((self.shard, node))
+            self._copy(node, follower)
             return
         self._resume(node, follower, position.last, now_us)
+
+    def _copy(self, node: int, follower: Follower) -> None:
+        """A copy begins with forgetting: not while the node might be promoted for what it has."""
+        follower.link = Link.COPIED
+        if node not in self.in_sync and not self._is_asked_for(node):
+            follower.copying = True
+            self._out.copies.append((self.shard, node))
+        else:
+            follower.waited_since_us = follower.waited_since_us or 1  # it is left out at once
+
+    def _is_asked_for(self, node: int) -> bool:
+        return isinstance(self._asked, GrowInSync) and self._asked.node == node
 
     def copied(self, node: int, now_us: int) -> None:
         """A copy of the state was sent to a follower, or could not be: it is asked where it is."""
@@ -239,8 +258,7 @@ class Owned:
         while follower.sent < self._tail.last and follower.way_bytes < WINDOW_BYTES:
             records = self._tail.after(follower.sent, WINDOW_BYTES - follower.way_bytes)
             if records is None:  # the window is smaller than the tail, but so may the tail be
-                follower.link = Link.COPIED
-                self._out.copies.append((self.shard, node))
+                self._copy(node, follower)
                 return
             size = sum(record.size for record in records)
             follower.sent = records[-1].number
@@ -301,7 +319,7 @@ class Owned:
         """Whoever keeps the others waiting is to leave the in-sync set; what got no answer is
         asked again: until it is answered nobody knows whether it holds."""
         for node, follower in self.followers.items():
-            if follower.link is Link.PROBED and now_us - follower.probed_us >= PATIENCE_US:
+            if self._is_silent(follower) and now_us - follower.probed_us >= PATIENCE_US:
                 self._probe(node, follower, now_us)
         if self._asked is not None:
             if now_us - self._asked_us >= PATIENCE_US:
@@ -314,15 +332,18 @@ class Owned:
 
     def next_due(self) -> int | None:
         """When `tick` has something to do, if nothing else happens."""
-        probes = [
-            each.probed_us for each in self.followers.values() if each.link is Link.PROBED
-        ]
-        dues = [probed_us + PATIENCE_US for probed_us in probes]
+        silent = [each for each in self.followers.values() if self._is_silent(each)]
+        dues = [each.probed_us + PATIENCE_US for each in silent]
         if self._asked is not None:
             dues.append(self._asked_us + PATIENCE_US)
         else:
             dues += [due_us for due_us, _ in self._deadlines()]
         return min(dues, default=None)
+
+    def _is_silent(self, follower: Follower) -> bool:
+        """A question without an answer, or records that nobody has accepted: something got lost."""
+        owes = follower.link is Link.STREAMED and follower.waited_since_us is not None
+        return owes or follower.link is Link.PROBED
 
     def _surplus(self) -> tuple[int, ...]:
         """Members that stood in for one of the strong set: once all of that are there, they follow

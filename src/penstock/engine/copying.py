@@ -1,0 +1,220 @@
+"""Copying the whole state of a shard to a follower that is too far behind, or on a wrong way.
+
+The owner takes a snapshot and sends the stored batches, then the state. The follower first forgets
+what it had, and notes that in its log; it stores the batches, puts the state in their place, and
+says so after its next checkpoint: until then a restart would find an empty shard, never half a one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from penstock.cluster.replication.messages import Record
+from penstock.core.effects import Append
+from penstock.core.index import Stored
+from penstock.core.records import Kind, pack_push, read_forward
+from penstock.core.shard import Replayed
+from penstock.engine.copy_messages import (
+    Batches,
+    Begin,
+    CopyMessage,
+    End,
+    State,
+)
+from penstock.engine.engine import CopyJob, Engine
+from penstock.engine.reader import Found
+from penstock.errors import PenstockError
+from penstock.store.locations import split
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+
+PART_BYTES = 512 << 10
+WINDOW = 4  # messages on the way
+PATIENCE_US = 15_000_000  # a copy that makes no progress for so long is given up
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.decode
+
+Send = Callable[[int, CopyMessage], None]
+
+
+class Sending:
+    """One copy, on the owner's side. Files that it reads from are kept until it ends."""
+
+    def __init__(
+        self, engine: Engine, shard: int, node: int, epoch: int, number: int, version: int,
+        records: list[Record], now_us: int,
+    ) -> None:  # fmt: skip
+        self.shard, self.node, self.epoch, self.number = shard, node, epoch, number
+        self.progress_us = now_us
+        self.ended = False
+        self._engine = engine
+        self._room = WINDOW
+        self._reading = False
+        state = engine.fabric.kernel.shards[shard]
+        self._state = _encode(state.snapshot())
+        self._places = [(pack_push(meta), stored) for meta, stored in state.batches()]
+        self._files = Counter({split(stored.location)[0] for _, stored in self._places})
+        engine.reading.update(self._files)
+        self._rest = self._messages(version, records)
+
+    def _messages(self, version: int, records: list[Record]) -> Iterator[CopyMessage | CopyJob]:
+        key = self.shard, self.epoch, self.number
+        yield Begin(*key, version)
+        at = 0
+        while at < len(self._places):
+            some: list[tuple[bytes, Stored]] = []
+            size = 0
+            while at < len(self._places) and (not some or size < PART_BYTES):
+                some.append(self._places[at])
+                size += self._places[at][1].length
+                at += 1
+            places = [(stored.location, stored.length, stored.base) for _, stored in some]
+            job = CopyJob(self._engine.reader, places)
+            yield job
+            yield Batches(*key, list(_found(some, job.found)))
+        for record in records:
+            assert record.payload is not None, "only pushes are invisible"
+            yield Batches(*key, [(-record.number, _plain(record), bytes(record.payload))])
+        for start in range(0, len(self._state), PART_BYTES):
+            yield State(*key, self._state[start : start + PART_BYTES])
+        yield End(*key, [(r.kind, r.epoch, r.number, r.meta) for r in records])
+
+    def pump(self, send: Send) -> None:
+        """Sends as much as may be on the way; reads what comes next."""
+        while self._room and not self._reading and not self.ended:
+            step = next(self._rest, None)
+            if step is None:
+                return
+            if isinstance(step, CopyJob):
+                self._reading = True
+                step.then = lambda: self._read(send)
+                self._engine.jobs.append(step)
+            else:
+                self._room -= 1
+                send(self.node, step)
+
+    def _read(self, send: Send) -> None:
+        self._reading = False
+        self.pump(send)
+
+    def taken(self, send: Send, now_us: int) -> None:
+        """The follower has taken one more message."""
+        self._room += 1
+        self.progress_us = now_us
+        self.pump(send)
+
+    def end(self) -> None:
+        """It is over, whether it succeeded or not."""
+        if not self.ended:
+            self.ended = True
+            self._engine.reading -= self._files
+
+
+def _found(
+    some: list[tuple[bytes, Stored]], found: list[Found]
+) -> Iterator[tuple[int, bytes, bytes]]:
+    """Those that could be read; a damaged one stays unreadable in the copy."""
+    for (meta, stored), payload in zip(some, found, strict=True):
+        if not isinstance(payload, PenstockError):
+            yield stored.location, meta, bytes(payload)
+
+
+def _plain(record: Record) -> bytes:
+    """What a push says of its batch, without what it was forwarded for."""
+    return read_forward(record.meta)[1] if record.kind & Kind.FORWARDED else record.meta
+
+
+class Receiving:
+    """One copy, on the follower's side."""
+
+    def __init__(self, engine: Engine, source: int, begin: Begin) -> None:
+        self.source, self.key = source, (begin.shard, begin.epoch, begin.copy)
+        self.installed = False
+        self._engine = engine
+        self._shard = engine.fabric.kernel.shards[begin.shard]
+        self._entries: dict[int, Entry] = {}
+        self._unstored = 0
+        self._state: list[bytes] = []
+        self._end: End | None = None
+        self._checkpoint = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        engine, shard = self._engine, self._shard
+        # Nothing is put in place before this is written: the checkpoint after it must not replay it.
+        self._unstored += 1
+        entry = Entry(
+            shard.id, Kind.RESET, 0, 0, b"", None, Durability.SYNCED, self._stored, local=True
+        )
+        engine.fabric.kernel.effects.append(Append(entry))
+        freed = shard.reset()
+        shard.unproven = True
+        if freed:
+            engine.fabric.kernel.free(freed)
+
+    def take(self, message: Batches | State | End, now_us: int) -> None:
+        """The next part."""
+        if isinstance(message, Batches):
+            for location, meta, payload in message.batches:
+                self._store(location, meta, payload)
+        elif isinstance(message, State):
+            self._state.append(message.data)
+        else:
+            self._end = message
+        self.advance(now_us)
+
+    def _store(self, location: int, meta: bytes, payload: bytes) -> None:
+        self._unstored += 1
+        entry = Entry(
+            self._shard.id, Kind.COPY, 0, 0, meta, payload, Durability.SYNCED, self._stored,
+            local=True,
+        )  # fmt: skip
+        self._entries[location] = entry
+        self._engine.fabric.kernel.effects.append(Append(entry))
+
+    def _stored(self, _: Entry) -> None:
+        self._unstored -= 1
+
+    def advance(self, now_us: int) -> bool:
+        """Puts the state in place once all is stored; whether it is in place, and durable."""
+        maintenance = self._engine.maintenance
+        if self._end is not None and not self._unstored and not self.installed:
+            self._install(self._end, now_us)
+            self.installed = True
+            self._checkpoint = maintenance.begun + 1  # one under way may have passed the shard
+            maintenance.want_checkpoint()
+        return self.installed and maintenance.finished >= self._checkpoint
+
+    def _install(self, end: End, now_us: int) -> None:
+        shard, fabric = self._shard, self._engine.fabric
+        epoch, owned = shard.epoch, shard.owned
+        shard.load(_decode(b"".join(self._state)))
+        shard.epoch, shard.owned, shard.safe = epoch, owned, shard.last
+        shard.relocate({old: (e.location, e.length) for old, e in self._entries.items()})
+        spare = [
+            (stored.location, stored.length - stored.live_bytes)
+            for _, stored in shard.batches()
+            if stored.length != stored.live_bytes and stored.location
+        ]
+        if spare:
+            fabric.kernel.free(spare)
+        for kind, record_epoch, number, meta in end.records:
+            entry = self._entries[-number]
+            assert entry.payload is not None
+            record = Replayed(
+                shard.id, kind, number, meta, memoryview(entry.payload), entry.location,
+                entry.length, record_epoch,
+            )  # fmt: skip
+            fabric.replay(record, now_us)
+
+    def give_up(self) -> None:
+        """The copy will not be finished: what was stored for it is of no use."""
+        if not self.installed:
+            self._engine.fabric.kernel.free(
+                [(entry.location, entry.length) for entry in self._entries.values()]
+            )
+
+
