@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.client.spin import LONGEST_SPIN_S, Spin
+from penstock.client.spin import CROWDED_S, LONGEST_SPIN_S, REST_WAITS, Spin
 from penstock.machine import may_spin
 
 LOOK_S = 2e-6
@@ -82,7 +82,20 @@ def test_one_idle_hour_is_forgotten_after_a_few_quick_answers():
         waits += 1
         if not scene.blocks:
             break
-    assert waits < 10
+    assert waits < REST_WAITS + 10
+
+
+def test_where_cores_are_wanted_by_others_it_rests():
+    scene = Scene()
+    scene.settle(60e-6)
+    scene.wait(CROWDED_S * 1.5)
+    waits = 0
+    while True:
+        scene.wait(60e-6)
+        if not scene.blocks:
+            break
+        waits += 1
+    assert waits >= REST_WAITS - 1
 
 
 def test_what_else_happens_is_passed_on_and_remembered_as_a_wait():

@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 LONGEST_SPIN_S = 400e-6  # in one wait
 SOON_S = 450e-6  # beyond this, waking up is small beside the wait
+CROWDED_S = 1e-3  # an answer that late was kept waiting for a core, perhaps by this very process
+REST_WAITS = 100  # that many waits without looking follow
 _MEMORY = 0.25  # the weight of the last wait
 _LONGEST_REMEMBERED_S = 2e-3  # so that one idle hour is forgotten after a few answers
 _make_way = getattr(os, "sched_yield", time.monotonic)  # only time that nobody wants is used
@@ -29,6 +31,7 @@ class Spin:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._expected_s = _LONGEST_REMEMBERED_S
+        self._resting = 0  # so many waits without it
 
     def wait(self, attempt: Callable[[], int], block: Callable[[], int]) -> int:
         """What `attempt` returns once it raises BlockingIOError no more, or else `block` does.
@@ -36,14 +39,22 @@ class Spin:
         Both must return after something arrived, or raise what else happened.
         """
         started_s = self._clock()
+        spins = self._expected_s < SOON_S and not self._resting
         try:
-            if self._expected_s < SOON_S:
+            if spins:
                 with contextlib.suppress(BlockingIOError):  # it takes longer today
                     return self._spin(started_s + LONGEST_SPIN_S, attempt)
             return block()
         finally:
-            taken_s = min(self._clock() - started_s, _LONGEST_REMEMBERED_S)
-            self._expected_s += _MEMORY * (taken_s - self._expected_s)
+            self._learn(self._clock() - started_s, spins)
+
+    def _learn(self, taken_s: float, spun: bool) -> None:
+        if spun and taken_s > CROWDED_S:
+            self._resting = REST_WAITS
+        elif self._resting:
+            self._resting -= 1
+        remembered_s = min(taken_s, _LONGEST_REMEMBERED_S)
+        self._expected_s += _MEMORY * (remembered_s - self._expected_s)
 
     def _spin(self, until_s: float, attempt: Callable[[], int]) -> int:
         while True:
