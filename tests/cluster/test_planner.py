@@ -173,7 +173,7 @@ def test_without_anybody_in_sync_a_shard_waits_and_is_reported():
     assert world.plan() == []
     found = rows(world)
     assert found[0].startswith("unavailable: shard 0: all in-sync replicas are down: node 3; node")
-    assert "under-replicated: 2 shards: 3 in-sync replicas are wanted" in found
+    assert "under-replicated: 2 shards: 2 in-sync replicas are wanted" in found
     assert "down: node 3: for 120 s, 2 shards left; being replaced" in found
     world.back(3)
     world.settle()

@@ -38,6 +38,17 @@ def serve(
     accept_damage: Annotated[
         bool, typer.Option("--accept-damage", help="Start without what is damaged; see doctor.")
     ] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Found a cluster, from this directory; once.")
+    ] = False,
+    join: Annotated[
+        list[str] | None,
+        typer.Option("--join", metavar="HOST:PORT", help="Join the cluster of this node; once."),
+    ] = None,
+    advertise: Annotated[
+        str,
+        typer.Option("--advertise", metavar="HOST[:PORT]", help="Where other nodes find this one."),
+    ] = "",
     log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.WARNING,
     json: Json = False,
 ) -> None:
@@ -51,7 +62,8 @@ def serve(
         host, port = parse_address(listen)
         config = Config(
             data=data, host=host, port=port, max_connections=max_connections,
-            accept_damage=accept_damage,
+            accept_damage=accept_damage, cluster=cluster,
+            join=tuple(map(parse_address, join or ())), advertise=advertise,
         )  # fmt: skip
         _run(config, Output(json))
 
@@ -96,6 +108,10 @@ def _tell_start(node: Node, seconds: float, output: Output) -> None:
         f"serving {node.url} from {node.config.data}: {found_text(found)}, "
         f"ready in {duration_text(seconds)}"
     )
+    if node.cluster is not None:
+        identity = node.cluster.identity
+        told |= {"node": identity.node, "cluster": f"{identity.cluster:x}"}
+        text += f"; node {identity.node} of cluster {identity.cluster:x}"
     output.record(told, text)
     if is_exposed(node.address[0]):
         typer.secho(

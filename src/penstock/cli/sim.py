@@ -1,8 +1,12 @@
-"""`penstock sim`: break the network, the disk and the processes from one seed, and check."""
+"""`penstock sim`: break the network, the disk and the processes from one seed, and check.
+
+With `--scenario` nothing is broken: the scale of a published system, with our routing.
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.sim import Verdict
+    from penstock.sim.scenarios.outcome import Outcome
 
 MAX_EXPLAINED = 3
 
@@ -27,22 +32,65 @@ def sim(
     faults: Annotated[
         str, typer.Option("--faults", help="all, none, or some of disk,net,crash.")
     ] = "all",
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", help="Instead: the scale of a paper, fabriq-64 or zht-8000."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Plot the scenario.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Run the simulator. Exit code 1 if a promise was broken; the same seed breaks it again."""
+    """Run the simulator. Exit code 1 if a promise was broken; the same seed breaks it again.
+
+    With --scenario: exit code 1 if a goal was missed.
+    """
+    with told_errors(json):
+        if scenario is not None or plot is not None:
+            passed = _scenario(scenario, seed, plot, Output(json))
+        else:
+            passed = _seeds(seed, seeds, minutes, faults, json)
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _scenario(name: str | None, seed: int, plot: Path | None, output: Output) -> bool:
+    from penstock.errors import InvalidError
+    from penstock.sim.scenarios import plot as plots
+    from penstock.sim.scenarios import run_scenario
+
+    if name is None:
+        raise InvalidError("--plot is for a scenario: name one with --scenario")
+    if plot is not None:
+        plots.check_plot(plot)
+    outcome = run_scenario(name, seed)
+    if plot is not None:
+        plots.plot(outcome.chart, plot)
+    if output.as_json:
+        output.line(outcome.as_dict())
+    else:
+        _show(outcome, output)
+    return outcome.passed
+
+
+def _show(outcome: Outcome, output: Output) -> None:
+    output.table(outcome.columns, outcome.rows)
+    for line in ("", *(check.explain() for check in outcome.checks), *outcome.notes):
+        typer.echo(line)
+
+
+def _seeds(seed: int, seeds: int, minutes: float, faults: str, json: bool) -> bool:
     from penstock.sim import run_many
 
-    with told_errors(json):
-        numbers = range(seed, seed + seeds)
-        with _progress(seeds, shown=not json) as advance:
-            verdicts = run_many(numbers, minutes, faults, advance)
-        broken = [verdict for verdict in verdicts if not verdict.passed]
-        if json:
-            Output(True).line({"passed": not broken, "runs": [v.as_dict() for v in verdicts]})
-        else:
-            _explain(verdicts, broken)
-    if broken:
-        raise typer.Exit(1)
+    numbers = range(seed, seed + seeds)
+    with _progress(seeds, shown=not json) as advance:
+        verdicts = run_many(numbers, minutes, faults, advance)
+    broken = [verdict for verdict in verdicts if not verdict.passed]
+    if json:
+        Output(True).line({"passed": not broken, "runs": [v.as_dict() for v in verdicts]})
+    else:
+        _explain(verdicts, broken)
+    return not broken
 
 
 @contextmanager

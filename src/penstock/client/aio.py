@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from itertools import cycle, islice
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from penstock.client import ops_fabric, transaction
+from penstock.client.aio_cluster import AsyncCluster
 from penstock.client.aio_connection import AsyncConnection, Dial
+from penstock.client.aio_link import Address, dial_to
 from penstock.client.aio_streams import AsyncQueue, AsyncTable, AsyncTopic
 from penstock.client.aio_wire import Wire
-from penstock.client.inputs import address_of, check_timeout
+from penstock.client.inputs import addresses_of, check_timeout
 from penstock.client.producer import Producer
 from penstock.client.settle import Settler, flush_settler
 from penstock.client.shells import awaitable
@@ -28,14 +31,23 @@ _FLUSH_S = 0.05
 def connect(
     url: str, timeout: float = 30.0, namespace: str = "default", name: str = ""
 ) -> Connecting:
-    """Connects to a node; await it, or use it with `async with`. As `penstock.connect`."""
-    host, port = address_of(url)
+    """Connects to a node, or to the cluster it is part of; await it, or use it with `async with`.
+
+    As `penstock.connect`.
+    """
+    seeds = addresses_of(url)
+    turns = cycle(seeds)
 
     async def dial(wire: Wire) -> None:
-        await asyncio.get_running_loop().create_connection(lambda: wire, host, port)
+        for tried, address in enumerate(islice(turns, len(seeds)), start=1):
+            try:
+                return await dial_to(wire, address)
+            except OSError:
+                if tried == len(seeds):
+                    raise
 
     async def reach() -> Reached:
-        return Reached(dial, _nothing)
+        return Reached(dial, _nothing, seeds)
 
     return Connecting(reach, check_timeout(timeout), namespace, name)
 
@@ -49,6 +61,7 @@ class Reached(NamedTuple):
 
     dial: Dial
     on_close: Callable[[], Awaitable[None]]
+    seeds: Sequence[Address] = ()
 
 
 class Connecting:
@@ -71,10 +84,14 @@ class Connecting:
         return self._open().__await__()
 
     async def _open(self) -> AsyncFabric:
-        dial, on_close = await self._reach()
-        connection = AsyncConnection(dial, new_hello(self._name), self._timeout)
+        dial, on_close, seeds = await self._reach()
+        connection: AsyncConnection = AsyncConnection(dial, new_hello(self._name), self._timeout)
         try:
             welcome = await connection.open()
+            if welcome.cluster_map and seeds:
+                await connection.close()
+                connection = AsyncCluster(seeds, self._name, self._timeout)
+                welcome = await connection.open()
         except BaseException:
             await on_close()
             raise
@@ -109,6 +126,7 @@ class AsyncFabric(FabricState):
         super().__init__(namespace, producer)
         self._on_close = on_close
         self._connection = connection
+        self._routes = connection.routes
         self._run = connection.run
         self._attended: set[Settler] = set()
 
@@ -145,6 +163,7 @@ class AsyncFabric(FabricState):
 
     async def session(self, ttl: float = 10.0) -> AsyncSession:
         """A session, kept alive by a task: entries bound to it go when it ends."""
+        ops_fabric.check_sessions(self)
         return AsyncSession(self, await self._run(ops_fabric.open_session(ttl)), ttl)
 
     async def close(self) -> None:

@@ -12,7 +12,8 @@ from penstock.client.aio_wire import Wire
 from penstock.client.protocol import Protocol
 from penstock.client.reconnect import CONNECT_S, pause_s
 from penstock.client.requests import Pending, Request, Resend, Subscription, listen, unlisten
-from penstock.client.steps import Finish, Start, Step, Steps
+from penstock.client.routing import Routes
+from penstock.client.steps import Abandon, Finish, Start, Step, Steps
 from penstock.client.welcome import check_same, hello_frame, read_welcome
 from penstock.errors import (
     ClosedError,
@@ -34,6 +35,8 @@ class AsyncConnection:
     Belongs to the event loop that it was opened in. A cancelled pop is cancelled at the node; a
     cancelled push stays in flight.
     """
+
+    routes: Routes | None = None  # of a cluster
 
     def __init__(self, dial: Dial, hello: Hello, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -86,7 +89,10 @@ class AsyncConnection:
             return await self.start(step.request)
         if isinstance(step, Finish):
             return await self.finish(step.pending)
-        await self._wait(step.pending, step.seconds)
+        if isinstance(step, Abandon):
+            self.abandon(step.pending)
+        else:
+            await self._wait(step.pending, step.seconds)
         return None
 
     async def start(self, request: Request) -> Pending:

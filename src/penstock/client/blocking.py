@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import secrets
 import time
 from collections.abc import Callable
@@ -11,18 +10,20 @@ from typing import Any, Self
 
 from penstock.client import ops_fabric, transaction
 from penstock.client.background import Background
+from penstock.client.blocking_cluster import ClusterConnection
 from penstock.client.blocking_streams import Queue, Table, Topic
 from penstock.client.connection import Connection
 from penstock.client.dialer import Dial
-from penstock.client.inputs import address_of, check_timeout
+from penstock.client.inputs import addresses_of, check_timeout
 from penstock.client.producer import Producer
 from penstock.client.settle import flush_settler
 from penstock.client.shells import blocking
 from penstock.client.state import (
     FabricState,
 )
-from penstock.client.transport import SocketTransport
+from penstock.client.transport import SeedDial
 from penstock.client.welcome import new_hello
+from penstock.wire.messages import Welcome
 
 
 def _nothing() -> None:
@@ -30,14 +31,21 @@ def _nothing() -> None:
 
 
 def connect(url: str, timeout: float = 30.0, namespace: str = "default", name: str = "") -> Fabric:
-    """Connects to a node: `penstock://host:port` or `host:port`.
+    """Connects to a node, `penstock://host:port` or `host:port`, or to the cluster it is part of.
 
+    Several nodes of a cluster may be given, `penstock://host:port,host:port`: the first that
+    answers counts. The client then finds all others by itself.
     `timeout` is the deadline of every call, in seconds; a lost connection is restored within it.
     `name` is shown in the node's figures. DeadlineError if there is no connection in time.
     """
-    host, port = address_of(url)
-    dial = functools.partial(SocketTransport, host, port)
-    return fabric_over(dial, timeout, namespace, name)
+    seeds = addresses_of(url)
+    connection = Connection(SeedDial(seeds), new_hello(name), check_timeout(timeout))
+    welcome = connection.open()
+    if welcome.cluster_map:
+        connection.close()
+        connection = ClusterConnection(seeds, name, timeout)
+        welcome = connection.open()
+    return _fabric(connection, welcome, namespace, _nothing)
 
 
 def fabric_over(
@@ -48,7 +56,12 @@ def fabric_over(
     `on_close` is called last when the fabric is closed.
     """
     connection = Connection(dial, new_hello(name), check_timeout(timeout))
-    welcome = connection.open()
+    return _fabric(connection, connection.open(), namespace, on_close)
+
+
+def _fabric(
+    connection: Connection, welcome: Welcome, namespace: str, on_close: Callable[[], None]
+) -> Fabric:
     identity = secrets.randbits(63) | 1
     producer = Producer(identity, welcome.shards, secrets.randbits(64))
     return Fabric(connection, namespace, producer, on_close)
@@ -67,6 +80,7 @@ class Fabric(FabricState):
         super().__init__(namespace, producer)
         self._on_close = on_close
         self._connection = connection
+        self._routes = connection.routes
         self._run = connection.run
         self._background = Background(connection)
 
@@ -156,6 +170,7 @@ class Session:
     """A session, kept alive in the background until `close`. `alive` turns False if it was lost."""
 
     def __init__(self, fabric: Fabric, ttl: float) -> None:
+        ops_fabric.check_sessions(fabric)
         self._fabric = fabric
         self.id: int = fabric._run(ops_fabric.open_session(ttl))
         self.alive = True

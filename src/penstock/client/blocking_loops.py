@@ -13,7 +13,6 @@ from penstock.client.consume import ConsumeState
 from penstock.client.messages import TopicMessage
 from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
-from penstock.client.requests import Subscription
 from penstock.client.settle import settle
 from penstock.client.subscribe import TopicSubscription
 from penstock.wire.batch import Batch
@@ -55,26 +54,6 @@ class Loop(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _arrives(
-    connection: Connection, subscription: Subscription, idle_timeout: float | None
-) -> bool:
-    """Waits for a subscription; False when it was idle for too long.
-
-    An outage is not idleness: it ends with DeadlineError after the connection's own time-out.
-    """
-    seconds = connection.timeout_s if idle_timeout is None else idle_timeout
-    while True:
-        connects = connection.connects
-        deadline = time.monotonic() + seconds
-        if connection.wait(subscription, deadline, connection.timeout_s):
-            break
-        if idle_timeout is not None and connection.connects == connects:
-            return False
-    if not subscription.inbox and subscription.error is not None:
-        raise subscription.error
-    return True
 
 
 class Consumer(Loop[Message]):
@@ -123,7 +102,7 @@ def _next_delivery(
         return False
     if not state.subscription.inbox:
         state.settler.flush()  # before waiting: nobody knows for how long
-    return _arrives(connection, state.subscription, idle_timeout)
+    return connection.arrival(state.subscription, idle_timeout)
 
 
 def _leave(connection: Connection, state: ConsumeState[Message]) -> None:
@@ -248,5 +227,5 @@ class Watcher(Loop[Entry]):
 
 
 def _changes(connection: Connection, state: WatchState) -> Generator[Entry, None, None]:
-    while _arrives(connection, state.subscription, None):
+    while connection.arrival(state.subscription, None):
         yield from connection.run(state.changes(state.subscription.inbox.popleft()))

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from penstock.client.dialer import Dial, Dialer
 from penstock.client.protocol import Protocol
 from penstock.client.requests import Pending, Request, Resend, Subscription
-from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
+from penstock.client.routing import Routes
+from penstock.client.steps import Abandon, Finish, FinishAny, Start, Step, Steps
 from penstock.client.transport import Transport
 from penstock.client.welcome import check_same
 from penstock.errors import (
@@ -45,6 +46,8 @@ class Connection:
 
     Every call ends within its deadline, with DeadlineError if no answer came. Thread safe.
     """
+
+    routes: Routes | None = None  # of a cluster
 
     def __init__(self, dial: Dial, hello: Hello, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -91,6 +94,8 @@ class Connection:
             return self.start(step.request)
         if isinstance(step, Finish):
             return self.finish(step.pending)
+        if isinstance(step, Abandon):
+            return self.abandon(step.pending)
         return self._finish_any(step)
 
     def start(self, request: Request) -> Pending:
@@ -163,6 +168,22 @@ class Connection:
                         self._wake_followers()
             elif not self._follow(waitable, deadline):
                 return waitable.done
+        return True
+
+    def arrival(self, subscription: Subscription, idle_timeout: float | None) -> bool:
+        """Waits for a subscription; False when it was idle for too long.
+
+        An outage is not idleness: it ends with DeadlineError after the connection's own time-out.
+        """
+        seconds = self.timeout_s if idle_timeout is None else idle_timeout
+        while True:
+            connects = self.connects
+            if self.wait(subscription, time.monotonic() + seconds, self.timeout_s):
+                break
+            if idle_timeout is not None and self.connects == connects:
+                return False
+        if not subscription.inbox and subscription.error is not None:
+            raise subscription.error
         return True
 
     def abandon(self, pending: Pending) -> None:

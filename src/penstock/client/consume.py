@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 from penstock.client.delivery import Granted, Part, read_grants
@@ -49,17 +50,22 @@ class _SubscribeRequest(Request):
 class QueueSubscription(Subscription):
     """Deliveries of a queue."""
 
-    __slots__ = ("_settler",)
+    __slots__ = ("_lease_ms", "_settler")
 
     def __init__(self, settler: Settler, credit: int, lease: int) -> None:
         super().__init__(_SubscribeRequest(self, settler.stream, lease))
         self.given = credit
         self._settler = settler
+        self._lease_ms = lease
 
     def arrived_late(self, frame_: bytearray) -> None:
         """Nobody will ever see these messages: they are free again with the next flush."""
         for granted in read_grants(frame_, self._settler):
             self._settler.keep(granted.items(Settle.NACK))
+
+    def request_for(self, part: Subscription) -> Request:
+        """The same queue and lease, with the part's own credit."""
+        return _SubscribeRequest(part, self._settler.stream, self._lease_ms)
 
 
 class ConsumeState(Generic[M]):
@@ -116,6 +122,9 @@ class ConsumeState(Generic[M]):
         part = self._unseen.popleft()
         self._count(part)
         self._current = map(self._make, part.values, part.positions, part.owners)
+        if self._most is not None and self._handed > self._most:
+            # Several nodes gave more than was wanted: the rest is not handed out.
+            return islice(self._current, len(part.positions) - (self._handed - self._most))
         return self._current
 
     def _count(self, part: Part) -> None:
@@ -124,12 +133,15 @@ class ConsumeState(Generic[M]):
 
     def credit(self) -> int:
         """How many more messages the node may send now; 0 if it is not time to tell it."""
-        if self._owed < max(self._window // 2, 1):
+        sharers = self.subscription.sharers  # none may be left without credit by the others
+        if self._owed < max(self._window // (2 * sharers), 1):
             return 0
         credit = self._owed + self._adapt()
         self._owed = min(credit, 0)
         if self._most is not None:
             credit = min(credit, self._most - self.subscription.given)
+            if sharers > 1 and not self.finished:
+                credit = max(credit, 1)  # what is left may be on a node whose share is used up
         return max(credit, 0)
 
     def _adapt(self) -> int:

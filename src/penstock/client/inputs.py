@@ -35,6 +35,12 @@ def address_of(url: str) -> tuple[str, int]:
     return host, DEFAULT_PORT if port is None else port
 
 
+def addresses_of(url: str) -> list[tuple[str, int]]:
+    """Those of `penstock://host:port,host:port`: nodes of one cluster."""
+    scheme, found, rest = url.rpartition("://")
+    return [address_of(f"{scheme}{found}{each.strip()}") for each in rest.split(",")]
+
+
 def check_timeout(timeout: float) -> float:
     """The deadline of every call, in seconds."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:

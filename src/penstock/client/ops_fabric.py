@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.client.inputs import check_name, milliseconds, stream_options
+from penstock.client.spread import ask_all, join_figures
 from penstock.client.state import FabricState, StreamState
 from penstock.client.steps import Steps, ask, decoder
 from penstock.errors import InvalidError
@@ -19,6 +21,7 @@ from penstock.wire.messages import (
     Stats,
     StreamInfo,
     Streams,
+    StreamStats,
 )
 
 _read_info = decoder(StreamInfo)
@@ -36,7 +39,21 @@ def open_stream(
     Without `create`, NotFoundError if it is not there.
     """
     settings = stream_options(kind, options)
-    return ask(Open(kind, check_name(name), fabric.namespace, settings, create), _read_info)
+    request = Open(kind, check_name(name), fabric.namespace, settings, create)
+    info: StreamInfo = yield from ask(request, _read_info)
+    if fabric._routes is not None:
+        fabric._routes.opened(time.monotonic())
+    return info
+
+
+def stream_stats(stream: StreamState) -> Steps[dict[str, Any]]:
+    """Figures of one stream; in a cluster, of all nodes joined."""
+    call = StreamStats(stream.info.id)
+    if stream._routes is None:
+        figures: dict[str, Any] = yield from ask(call, _read_figures)
+        return figures
+    told = yield from ask_all(stream._routes, call, _read_figures)
+    return join_figures(told.values())
 
 
 def configure(stream: StreamState, /, **options: Any) -> Steps[None]:
@@ -78,8 +95,20 @@ def delete_table(fabric: FabricState, name: str) -> Steps[bool]:
 
 
 def stats(fabric: FabricState) -> Steps[dict[str, Any]]:
-    """Figures of the node."""
-    return ask(Stats(), _read_figures)
+    """Figures of the node; of a cluster, those of all nodes joined, and `nodes` has each."""
+    if fabric._routes is None:
+        figures: dict[str, Any] = yield from ask(Stats(), _read_figures)
+        return figures
+    told = yield from ask_all(fabric._routes, Stats(), _read_figures)
+    return {**join_figures(told.values()), "node": "cluster", "nodes": list(told.values())}
+
+
+def check_sessions(fabric: FabricState) -> None:
+    """InvalidError in a cluster: a session lives on one node, its entries would not."""
+    if fabric._routes is not None:
+        raise InvalidError(
+            "a cluster has no sessions yet", advice="Write entries with a ttl, and renew them."
+        )
 
 
 def open_session(ttl: float) -> Steps[int]:

@@ -215,7 +215,8 @@ def publish_many(
 
 def open_producer(stream: StreamState, name: str, partition: int = 0) -> Steps[ProducerInfo]:
     """Registers a new instance of a named producer; older instances are fenced."""
-    return ask(Producer(stream.info.id, check_name(name), partition), _read_producer)
+    call = Producer(stream.info.id, check_name(name), partition)
+    return ask(call, _read_producer, stream._producer_shard(name, partition))
 
 
 def _checked_batch(batch: int) -> int:

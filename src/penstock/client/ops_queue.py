@@ -7,50 +7,28 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.client.delivery import Part, read_grants
-from penstock.client.inputs import id_bytes, lease_ms, milliseconds
+from penstock.client.inputs import id_bytes, milliseconds
 from penstock.client.messages import LeasedMessage
-from penstock.client.requests import Request, Resend
+from penstock.client.ops_fabric import stream_stats
+from penstock.client.pops import PARK_S, PopSearch
+from penstock.client.pops import PopRequest as PopRequest
+from penstock.client.producer import shard_of
 from penstock.client.settle import Settler, ack_items, flush_settler, settle
+from penstock.client.spread import ask_all, ask_owners, for_each
 from penstock.client.state import QueueState
 from penstock.client.steps import Start, Steps, ask, decoder
 from penstock.errors import InvalidError
-from penstock.wire.frames import POP, PopMode, Settle, SettleItem, Verb
+from penstock.wire.frames import PopMode, Settle, SettleItem
 from penstock.wire.messages import (
     Delete,
     Purge,
     Redrive,
     Release,
-    StreamStats,
 )
-
-_POP_BYTES = 4 << 20  # of one answer; the first batch may be larger
-_PARK_S = 60.0  # how long the node holds a pop that finds nothing; then it is asked anew
 
 _read_int = decoder(int)
 _read_bool = decoder(bool)
-_read_figures = decoder(dict[str, Any])
 _read_strings = decoder(list[str])
-
-
-class PopRequest(Request):
-    """A pop. Should its answer come after it was cancelled, the messages go back at once."""
-
-    __slots__ = ("_settler",)
-
-    def __init__(
-        self, settler: Settler, messages: int, timeout: float, lease: float | None, mode: PopMode
-    ) -> None:
-        if isinstance(messages, bool) or not isinstance(messages, int) or messages < 1:
-            raise InvalidError(f"max_messages must be 1 or more, not {messages!r}")
-        wait_ms = milliseconds("timeout", timeout)
-        body = POP.pack(settler.stream, messages, _POP_BYTES, wait_ms, lease_ms(lease), mode)
-        super().__init__(Verb.POP, [body], Resend.ANEW, timeout)
-        self._settler = settler
-
-    def answered_late(self, answer: bytearray) -> None:
-        """Nobody will ever see these messages: they are free again with the next flush."""
-        for granted in read_grants(answer, self._settler):
-            self._settler.keep(granted.items(Settle.NACK))
 
 
 def pop_grants(
@@ -61,9 +39,12 @@ def pop_grants(
     mode: PopMode = PopMode.LEASE,
 ) -> Steps[list[Part]]:
     """Grants of at most so many messages; none if there are none within `timeout` seconds."""
+    if queue._routes is not None:
+        search = PopSearch(queue._routes, queue._settler, messages, lease, mode)
+        return (yield from search.run(timeout))
     ends = time.monotonic() + timeout if timeout else 0.0
     while True:
-        request = PopRequest(queue._settler, messages, min(timeout, _PARK_S), lease, mode)
+        request = PopRequest(queue._settler, messages, min(timeout, PARK_S), lease, mode)
         answer: bytearray = yield request
         granted = read_grants(answer, queue._settler)
         if granted or not timeout:
@@ -119,27 +100,56 @@ def flush(queue: QueueState) -> Steps[None]:
 
 def purge(queue: QueueState) -> Steps[int]:
     """Drops all waiting messages; leased ones stay. How many they were."""
-    return ask(Purge(queue.info.id), _read_int)
+    return _purge(queue, Purge(queue.info.id))
 
 
 def purge_dead(queue: QueueState) -> Steps[int]:
     """Drops all dead letters; how many they were."""
-    return ask(Purge(queue.info.id, dead=True), _read_int)
+    return _purge(queue, Purge(queue.info.id, dead=True))
+
+
+def _purge(queue: QueueState, call: Purge) -> Steps[int]:
+    if queue._routes is None:
+        dropped: int = yield from ask(call, _read_int)
+        return dropped
+    told = yield from ask_all(queue._routes, call, _read_int)
+    return sum(told.values())
 
 
 def redrive(queue: QueueState, limit: int = 1000) -> Steps[int]:
     """Moves at most `limit` dead letters back to the queue; how many it moved."""
-    return ask(Redrive(queue.info.id, limit), _read_int)
+    routes = queue._routes
+    moved: int = 0
+    if routes is None:
+        moved = yield from ask(Redrive(queue.info.id, limit), _read_int)
+        return moved
+    for node in routes.owners():  # one after the other, as the limit is for all
+        if moved >= limit:
+            break
+        call = Redrive(queue.info.id, limit - moved)
+        told = yield from ask_owners(routes, routes.owned_by(node)[:1], call, _read_int)
+        moved += sum(int(each.value) for each in told)
+    return moved
 
 
 def stats(queue: QueueState) -> Steps[dict[str, Any]]:
     """Figures of the queue."""
-    return ask(StreamStats(queue.info.id), _read_figures)
+    return stream_stats(queue)
 
 
 def release(queue: QueueState, ids: Iterable[bytes | str]) -> Steps[list[str]]:
     """Makes held messages available, by id: `released`, `done` or `unknown` for each."""
-    return ask(Release(queue.info.id, [id_bytes(each) for each in ids]), _read_strings)
+    stream, routes = queue.info.id, queue._routes
+    keys = [id_bytes(each) for each in ids]
+    found: list[str]
+    if routes is None:
+        found = yield from ask(Release(stream, keys), _read_strings)
+    else:
+        placed = [(shard_of(key, queue._producer.shards), key) for key in keys]
+        found = yield from for_each(
+            routes, placed, lambda chosen: Release(stream, chosen), _read_strings
+        )
+    return found
 
 
 def delete(queue: QueueState) -> Steps[bool]:

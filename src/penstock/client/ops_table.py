@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from penstock.client.inputs import key_bytes, milliseconds
+from penstock.client.ops_fabric import stream_stats
 from penstock.client.producer import Producer, shard_of
 from penstock.client.requests import Request, Resend, Subscription
 from penstock.client.sequenced import SequencedRequest, answer_of
+from penstock.client.spread import scan_owners
 from penstock.client.state import TableState
 from penstock.client.steps import Steps, ask, body_of, decoder
 from penstock.errors import InvalidError, PenstockError, TooLargeError
@@ -23,7 +25,6 @@ from penstock.wire.messages import (
     Put,
     Remove,
     Scan,
-    StreamStats,
     Watch,
     pack,
 )
@@ -36,7 +37,6 @@ _read_bool = decoder(bool)
 _read_entry = decoder(Entry | None)
 _read_entries = decoder(list[Entry])
 _read_event = decoder(Event)
-_read_figures = decoder(dict[str, Any])
 
 
 class HasId(Protocol):
@@ -65,18 +65,18 @@ class WriteRequest(SequencedRequest):
     """A write of an entry. One number of a lane of its own, taken on the shard of the key, makes a
     resend harmless."""
 
-    __slots__ = ("_producer", "_shard", "_write")
+    __slots__ = ("_producer", "_write")
 
     def __init__(self, producer: Producer, write: Put | Remove) -> None:
-        super().__init__(Verb.CALL, [], Resend.MARKED)
+        shard = shard_of(write.key, producer.shards)
+        super().__init__(Verb.CALL, [], Resend.MARKED, shard=shard)
         self._unsent()
         self._producer = producer
-        self._shard = shard_of(write.key, producer.shards)
         self._write = write
 
     def parts(self) -> list[Buffer]:
         """Takes the number and packs the write."""
-        lane = self._lane_to_use(self._producer.free_lane, self._shard)
+        lane = self._lane_to_use(self._producer.free_lane, self.shard)
         self._write.producer, self._write.sequence = lane.producer, lane.next
         packed = pack(self._write)
         self._take(lane, 1)
@@ -94,7 +94,7 @@ class WriteRequest(SequencedRequest):
 
     def _give_back(self) -> None:
         if self._lane is not None:
-            self._producer.give_back(self._shard, self._lane)
+            self._producer.give_back(self.shard, self._lane)
 
     def again(self) -> WriteRequest:
         """The same write, under a new number."""
@@ -134,7 +134,9 @@ def append(table: TableState, key: bytes | str, value: bytes) -> Steps[int]:
 
 def entry(table: TableState, key: bytes | str) -> Steps[Entry | None]:
     """Value and version of an entry; None if there is none."""
-    return ask(Get(table.info.id, _key(key)), _read_entry)
+    packed = _key(key)
+    shard = shard_of(packed, table._producer.shards)
+    return ask(Get(table.info.id, packed), _read_entry, shard)
 
 
 def get(table: TableState, key: bytes | str) -> Steps[bytes | None]:
@@ -155,7 +157,14 @@ def scan(
 
     A page may be short although there are more: the node bounds its bytes too.
     """
-    return ask(Scan(table.info.id, _key(prefix), after, PAGE, values), _read_entries)
+    packed, routes = _key(prefix), table._routes
+
+    def page_after(key: bytes | None) -> Scan:
+        return Scan(table.info.id, packed, key, PAGE, values)
+
+    if routes is None:
+        return ask(page_after(after), _read_entries)
+    return scan_owners(routes, page_after, _read_entries, after, PAGE)
 
 
 def scan_all(table: TableState, prefix: bytes | str, values: bool = True) -> Steps[list[Entry]]:
@@ -170,7 +179,7 @@ def scan_all(table: TableState, prefix: bytes | str, values: bool = True) -> Ste
 
 def stats(table: TableState) -> Steps[dict[str, Any]]:
     """Figures of the table."""
-    return ask(StreamStats(table.info.id), _read_figures)
+    return stream_stats(table)
 
 
 def drop(table: TableState) -> Steps[bool]:
@@ -190,6 +199,10 @@ class WatchSubscription(Subscription):
     def renewed(self) -> None:
         """Events may have been missed."""
         self.arrived(bytearray(frame(Verb.EVENT, self.id, 0, pack(Event([], lost=True)))))
+
+    def request_for(self, part: Subscription) -> Request:
+        """The same of every node."""
+        return Request(Verb.CALL, self.request.parts(), Resend.ANEW)
 
 
 class WatchState:

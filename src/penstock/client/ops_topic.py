@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from penstock.client.inputs import check_name, milliseconds, moment_us
-from penstock.client.requests import Request, Resend
+from penstock.client.requests import ANY, Pending, Request, Resend
+from penstock.client.spread import ask_owners
 from penstock.client.state import TopicState
-from penstock.client.steps import Steps, ask, decoder
+from penstock.client.steps import Finish, Steps, ask, decoder
+from penstock.client.steps import Start as Begin
 from penstock.errors import InvalidError, ProtocolError
 from penstock.wire.batch import Batch
 from penstock.wire.frames import FETCH, FETCH_HEAD, FRAME_BYTES, FetchHead, Verb
@@ -39,6 +41,7 @@ _read_committed = decoder(list[int | None])
 _read_claim = decoder(ClaimInfo)
 _read_figures = decoder(dict[str, Any])
 
+_MOST_LOOKS = 64  # partitions whose bounds are asked for at once
 FOLLOW_S = 5.0  # how long the node holds a fetch at the end of a partition
 
 Start = int | str | datetime
@@ -46,12 +49,29 @@ Start = int | str | datetime
 
 def offsets(topic: TopicState) -> Steps[list[tuple[int, int]]]:
     """First offset kept and next offset to be written, for each partition."""
-    return ask(Offsets(topic.info.id), _read_bounds)
+    if topic._routes is None:
+        found: list[tuple[int, int]] = yield from ask(Offsets(topic.info.id), _read_bounds)
+        return found
+    return (yield from _bounds_in_cluster(topic))
+
+
+def _bounds_in_cluster(topic: TopicState) -> Steps[list[tuple[int, int]]]:
+    """A look at each partition, as the answer says where it starts and ends."""
+    bounds: list[tuple[int, int]] = []
+    for first in range(0, topic.partitions, _MOST_LOOKS):
+        looks: dict[int, Pending] = {}
+        for partition in range(first, min(first + _MOST_LOOKS, topic.partitions)):
+            looks[partition] = yield Begin(PartitionReader(topic, partition, 0, 1).look())
+        for pending in looks.values():
+            answer: bytearray = yield Finish(pending)
+            head = fetch_head(answer)
+            bounds.append((head.start, head.end))
+    return bounds
 
 
 def offset_at(topic: TopicState, time: datetime | float) -> Steps[list[int]]:
     """For each partition, the first offset that arrived at or after a time."""
-    return ask(OffsetAt(topic.info.id, moment_us(time)), _read_ints)
+    return ask(OffsetAt(topic.info.id, moment_us(time)), _read_ints, _only_owner(topic))
 
 
 def commit(
@@ -59,19 +79,30 @@ def commit(
 ) -> Steps[None]:
     """Commits, for each partition given, the next offset that the group will read.
 
-    Durable when it returns. `token`: of the claim under which it is done; FencedError if the claim
+    Durable when it returns. In a cluster it is all or nothing for the partitions of one node.
+    `token`: of the claim under which it is done; FencedError if the claim
     is not held any more.
     """
     rows = [(topic._check_partition(each), offset, token) for each, offset in offsets.items()]
     if not rows:
         raise InvalidError("commit needs at least one partition and its offset")
-    return ask(Commit(topic.info.id, check_name(group), rows), _read_none)
+    stream, name = topic.info.id, check_name(group)
+    if topic._routes is None:
+        yield from ask(Commit(stream, name, rows), _read_none)
+        return
+    placement = topic.info.placement
+
+    def part(shards: list[int]) -> Commit:
+        return Commit(stream, name, [row for row in rows if placement[row[0]] in shards])
+
+    shards = [placement[partition] for partition, _, _ in rows]
+    yield from ask_owners(topic._routes, shards, part, _read_none)
 
 
 def committed(topic: TopicState, group: str) -> Steps[dict[int, int]]:
     """The committed offsets of a group, for the partitions that have one."""
     found: list[int | None] = yield from ask(
-        Committed(topic.info.id, check_name(group)), _read_committed
+        Committed(topic.info.id, check_name(group)), _read_committed, _only_owner(topic)
     )
     return {partition: offset for partition, offset in enumerate(found) if offset is not None}
 
@@ -86,18 +117,31 @@ def claim(
     lease_ms = milliseconds("lease", lease, MAX_LEASE_MS)
     chosen = topic._check_partition(partition)
     request = Claim(topic.info.id, chosen, check_name(group), check_name(owner), lease_ms, token)
-    return ask(request, _read_claim)
+    return ask(request, _read_claim, topic.info.placement[chosen])
 
 
 def unclaim(topic: TopicState, partition: int, group: str, token: int) -> Steps[bool]:
     """Gives a claim up; whether it was still held."""
     chosen = topic._check_partition(partition)
-    return ask(Unclaim(topic.info.id, chosen, check_name(group), token), _read_bool)
+    request = Unclaim(topic.info.id, chosen, check_name(group), token)
+    return ask(request, _read_bool, topic.info.placement[chosen])
 
 
 def stats(topic: TopicState) -> Steps[dict[str, Any]]:
     """Figures of the topic."""
-    return ask(StreamStats(topic.info.id), _read_figures)
+    return ask(StreamStats(topic.info.id), _read_figures, _only_owner(topic))
+
+
+def _only_owner(topic: TopicState) -> int:
+    """A shard whose owner knows all partitions. InvalidError if no node does: these calls have no
+    form that asks for some partitions only."""
+    placement = topic.info.placement
+    if topic._routes is not None and len(topic._routes.groups(placement)) > 1:
+        raise InvalidError(
+            f"the partitions of topic {topic.name!r} lie on several nodes",
+            advice="Read partitions by offset; a topic of one partition is not concerned.",
+        )
+    return placement[0]
 
 
 def delete(topic: TopicState) -> Steps[bool]:
@@ -127,12 +171,18 @@ class FetchRequest(Request):
     __slots__ = ("_offset",)
 
     def __init__(
-        self, stream: int, partition: int, offset: int, max_bytes: int, wait_s: float
+        self,
+        stream: int,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        wait_s: float,
+        shard: int = ANY,
     ) -> None:
         if not 0 < max_bytes <= MAX_BATCH_BYTES:
             raise InvalidError(f"max_bytes must be 1 to {MAX_BATCH_BYTES:,}, not {max_bytes!r}")
         body = FETCH.pack(stream, partition, offset, max_bytes, milliseconds("wait", wait_s))
-        super().__init__(Verb.FETCH, [body], Resend.ANEW, wait_s)
+        super().__init__(Verb.FETCH, [body], Resend.ANEW, wait_s, shard)
         self._offset = offset
 
     def batches(self, answer: bytearray) -> tuple[FetchHead, list[Batch]]:
@@ -140,9 +190,7 @@ class FetchRequest(Request):
 
         They are views on the frame. ProtocolError if the frame is not what it says.
         """
-        if len(answer) < _HEAD_END:
-            raise ProtocolError("the answer to a fetch is too short")
-        head = FetchHead._make(FETCH_HEAD.unpack_from(answer, FRAME_BYTES))
+        head = fetch_head(answer)
         rest = memoryview(answer)[_HEAD_END:]
         found: list[Batch] = []
         for _ in range(head.batches):
@@ -154,6 +202,13 @@ class FetchRequest(Request):
         if rest:
             raise ProtocolError("the answer to a fetch is longer than its batches")
         return head, found
+
+
+def fetch_head(answer: bytearray) -> FetchHead:
+    """Bounds of the partition that was read, and how many batches follow."""
+    if len(answer) < _HEAD_END:
+        raise ProtocolError("the answer to a fetch is too short")
+    return FetchHead._make(FETCH_HEAD.unpack_from(answer, FRAME_BYTES))
 
 
 def from_offset(batch: Batch, offset: int) -> Batch | None:
@@ -188,8 +243,16 @@ class PartitionReader:
     def request(self, wait_s: float) -> FetchRequest:
         """Asks for what follows; only when located."""
         assert self.offset is not None
-        stream = self._topic.info.id
-        return FetchRequest(stream, self.partition, self.offset, self._max_bytes, wait_s)
+        return self._from(self.offset, wait_s)
+
+    def look(self) -> FetchRequest:
+        """Asks for what is first, for the sake of what the answer says of the partition."""
+        return self._from(0, 0.0)
+
+    def _from(self, offset: int, wait_s: float) -> FetchRequest:
+        info, partition = self._topic.info, self.partition
+        shard = info.placement[partition]
+        return FetchRequest(info.id, partition, offset, self._max_bytes, wait_s, shard)
 
     def advance(self, request: FetchRequest, answer: bytearray) -> list[Batch]:
         """Takes an answer in; the batches that came."""

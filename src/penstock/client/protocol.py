@@ -7,6 +7,8 @@ with a producer's sequence take it inside `start`, so sequences are taken in the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.errors import (
     ForgottenError,
@@ -46,7 +48,10 @@ class Protocol:
         self.max_frame = MAX_FRAME_BYTES
         self._subscriptions: dict[int, Subscription] = {}
         self._cancelled: dict[int, Request | Subscription] = {}
+        self._ending: set[int] = set()  # subscriptions whose cancellation is on its way
         self._next_id = 1
+        # In a cluster: whether a refused request is taken back, to be sent to another node.
+        self.takes_back: Callable[[Pending, PenstockError], bool] | None = None
 
     def welcome(self, welcome: Welcome) -> None:
         """Takes over the node's limits."""
@@ -99,7 +104,13 @@ class Protocol:
         return pending
 
     def cancel_frame(self, request_id: int) -> bytes:
-        """What tells the node that nobody waits for a parked request or subscription any more."""
+        """What tells the node that nobody waits for a parked request or subscription any more.
+
+        A subscription takes what still arrives until `unsubscribe`, but is not made again: a lost
+        connection ends it as well.
+        """
+        if request_id in self._subscriptions:
+            self._ending.add(request_id)
         return frame(Verb.CANCEL, request_id)
 
     def forget(self, pending: Pending) -> None:
@@ -110,6 +121,7 @@ class Protocol:
     def unsubscribe(self, subscription: Subscription) -> None:
         """The same for a subscription: what still arrives goes to its `arrived_late`."""
         self.in_flight.pop(subscription.id, None)
+        self._ending.discard(subscription.id)
         if self._subscriptions.pop(subscription.id, None) is not None:
             self._remember(subscription.id, subscription)
 
@@ -169,6 +181,8 @@ class Protocol:
         if type(error) is UnavailableError:
             return error
         del self.in_flight[request_id]
+        if error is not None and self.takes_back is not None and self.takes_back(pending, error):
+            return None
         pending.settle(answer, error)
         if error is not None and request_id in self._subscriptions:
             self._subscriptions.pop(request_id).fail(error)
@@ -181,6 +195,10 @@ class Protocol:
         """
         self._forget_old(now_s - FORGOTTEN_AFTER_S)
         self._cancelled.clear()
+        for request_id in self._ending:
+            self._subscriptions.pop(request_id, None)
+            self.in_flight.pop(request_id, None)
+        self._ending.clear()
         for pending in self.in_flight.values():
             self._prepare(pending)
         for request_id, subscription in self._subscriptions.items():
@@ -209,6 +227,20 @@ class Protocol:
             pending.parts = [head, *pending.parts[1:]]
         else:
             pending.parts = _framed(pending.request, pending.id)
+
+    def hand_over(self) -> tuple[list[Pending], list[Subscription]]:
+        """The connection is over: gives up all that it had, requests oldest first."""
+        waiting, self.in_flight = list(self.in_flight.values()), {}
+        listening, self._subscriptions = list(self._subscriptions.values()), {}
+        self._cancelled.clear()
+        return waiting, listening
+
+    def adopt(self, pending: Pending) -> None:
+        """Takes a request over from another connection, numbers and all; `parts` are ready."""
+        pending.id = self._next_id
+        self._next_id += 1
+        self._prepare(pending)
+        self.in_flight[pending.id] = pending
 
     def fail(self, error: PenstockError) -> None:
         """Ends everything in flight and every subscription with this error."""

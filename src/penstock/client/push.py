@@ -59,7 +59,7 @@ class PushRequest(SequencedRequest):
     def __init__(
         self, place: Place, rows: Rows, terms: Terms, timestamp_us: int, extra: bytes = b""
     ) -> None:
-        super().__init__(Verb.PUSH, [], Resend.MARKED)
+        super().__init__(Verb.PUSH, [], Resend.MARKED, shard=place.shard)
         self._unsent()
         self.place = place
         self._rows = rows

@@ -12,6 +12,7 @@ from penstock.wire.frames import COUNT, FRAME_BYTES, Verb
 
 _DELIVER = int(Verb.DELIVER)
 _NOBODY: list[Callable[[], None]] = []  # shared, and never added to: see `listen`
+ANY = -1  # no shard: every node of a cluster can answer
 
 
 class Resend(IntEnum):
@@ -24,15 +25,22 @@ class Resend(IntEnum):
 class Request:
     """Something to ask of the node. Subclasses compute their parts when they are sent."""
 
-    __slots__ = ("_parts", "patience_s", "resend", "resent", "verb")
+    __slots__ = ("_parts", "node", "patience_s", "resend", "resent", "shard", "verb")
 
     def __init__(
-        self, verb: int, parts: list[Buffer], resend: Resend, patience_s: float = 0.0
+        self,
+        verb: int,
+        parts: list[Buffer],
+        resend: Resend,
+        patience_s: float = 0.0,
+        shard: int = ANY,
     ) -> None:
         self.verb = verb
         self.resend = resend
         self.patience_s = patience_s  # how long the node itself may wait before it answers
         self.resent = False  # it was sent before, and the answer was lost
+        self.shard = shard  # in a cluster: its owner is asked, whoever that is
+        self.node = 0  # in a cluster: this very node is asked, and MovedError if it cannot be
         self._parts = parts
 
     def parts(self) -> list[Buffer]:
@@ -52,7 +60,9 @@ class Request:
 class Pending:
     """A request in flight. `done` turns True once; then `answer` or `error` is set."""
 
-    __slots__ = ("answer", "done", "error", "id", "parts", "request", "sent", "since_s", "then")
+    __slots__ = (
+        "answer", "done", "error", "id", "order", "parts", "request", "sent", "since_s", "then",
+    )  # fmt: skip
 
     def __init__(self, request_id: int, request: Request, parts: list[Buffer]) -> None:
         self.id = request_id
@@ -60,6 +70,7 @@ class Pending:
         self.parts = parts
         self.sent = False  # set by the shell before the first byte leaves
         self.since_s = 0.0  # and when that was, by the shell's clock
+        self.order = 0  # in a cluster: its place among all requests, whatever node they went to
         self.done = False
         self.answer: bytearray | None = None
         self.error: PenstockError | None = None
@@ -89,7 +100,7 @@ class Pending:
 class Subscription:
     """A standing request: frames arrive under its id until it is cancelled."""
 
-    __slots__ = ("delivered", "error", "given", "id", "inbox", "request", "then")
+    __slots__ = ("delivered", "error", "given", "id", "inbox", "request", "sharers", "then")
 
     def __init__(self, request: Request) -> None:
         self.id = 0
@@ -100,6 +111,7 @@ class Subscription:
         # Two counters, each written by one side only: outstanding credit is their difference.
         self.given = 0
         self.delivered = 0
+        self.sharers = 1  # nodes among which the credit is divided
 
     @property
     def done(self) -> bool:
@@ -127,6 +139,10 @@ class Subscription:
 
     def renewed(self) -> None:
         """The connection was lost, and the node is asked anew; called before it is."""
+
+    def request_for(self, part: Subscription) -> Request:
+        """In a cluster: asks one node for its part, which has a credit of its own."""
+        return part.request
 
 
 def listen(waitable: Pending | Subscription, wake: Callable[[], None]) -> None:

@@ -100,14 +100,21 @@ def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
 class SettleRequest(Request):
     """One SETTLE; `refusals` is filled when the answer has come."""
 
-    __slots__ = ("_sent", "_settler", "items", "refusals")
+    __slots__ = ("_sent", "_settler", "fence", "items", "refusals")
 
-    def __init__(self, settler: Settler, items: list[SettleItem]) -> None:
+    def __init__(self, settler: Settler, items: list[SettleItem], fence: bool = False) -> None:
+        """`fence`: in a cluster it goes to all nodes, for the sake of what they send before."""
         super().__init__(Verb.SETTLE, [pack_settle(settler.stream, items)], Resend.MARKED)
         self._settler = settler
         self._sent = False
+        self.fence = fence
         self.items = items
         self.refusals: list[Refusal] = []
+
+    @property
+    def stream(self) -> int:
+        """The queue."""
+        return self._settler.stream
 
     def parts(self) -> list[Buffer]:
         """The body; from now on the answer is waited for."""
@@ -236,7 +243,9 @@ def flush_settler(settler: Settler) -> Steps[None]:
     """Sends what waits, and waits until everything sent is committed; refusals are counted."""
     requests = settler.drain()
     if not requests and settler.unanswered:
-        requests = [SettleRequest(settler, [])]  # its answer comes after those of all before it
+        requests = [SettleRequest(settler, [])]
+    for last in requests[-1:]:
+        last.fence = True  # its answer comes after those of all before it
     yield from _committed(requests)
     settler.notify()
 
@@ -257,7 +266,7 @@ def settle(settler: Settler, items: list[SettleItem], *, fence: bool = False) ->
     even if there is nothing to settle, for the sake of all that it sends before the answer.
     """
     starts = range(0, len(items) or int(fence), _MAX_ITEMS)
-    requests = [SettleRequest(settler, items[at : at + _MAX_ITEMS]) for at in starts]
+    requests = [SettleRequest(settler, items[at : at + _MAX_ITEMS], fence) for at in starts]
     yield from _committed([*settler.drain(), *requests])
     settler.notify()
     for request in requests:

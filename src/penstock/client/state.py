@@ -9,6 +9,8 @@ from penstock.client.inputs import read_options
 from penstock.client.messages import Refusal
 from penstock.client.producer import Lane, Producer, partition_of, shard_of, unsequenced
 from penstock.client.push import Place
+from penstock.client.requests import ANY
+from penstock.client.routing import Routes
 from penstock.client.rows import Rows, grouped
 from penstock.client.settle import Settler
 from penstock.client.shells import Runs
@@ -28,6 +30,7 @@ class FabricState(Runs):
     def __init__(self, namespace: str, producer: Producer) -> None:
         self.namespace = namespace
         self._producer = producer
+        self._routes: Routes | None = None  # of a cluster
 
     @property
     def shards(self) -> int:
@@ -41,8 +44,13 @@ class StreamState(Runs):
     def __init__(self, fabric: FabricState, info: StreamInfo) -> None:
         self._fabric = fabric
         self._producer = fabric._producer
+        self._routes = fabric._routes
         self._run = fabric._run
         self.info = info
+
+    def _producer_shard(self, name: str, partition: int) -> int:
+        """Where a named producer of this stream pushes."""
+        return ANY
 
     @property
     def name(self) -> str:
@@ -110,6 +118,10 @@ class QueueState(StreamState, PushTarget):
             return self._place(shard_of(self.info.name.encode(), self._producer.shards))
         return self._place(self._shard_of_key(key))
 
+    def _producer_shard(self, name: str, partition: int) -> int:
+        ordered = self._ordered == "queue"
+        return shard_of((self.info.name if ordered else name).encode(), self._producer.shards)
+
     def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
         if self._ordered == "no":
             return [(self._place(self._walk.batch()), rows)]
@@ -168,6 +180,9 @@ class TopicState(StreamState, PushTarget):
         count = self.partitions
         chosen = [unkeyed if key is None else partition_of(key, count) for key in rows.keys]
         return ((self._place(partition), part) for partition, part in grouped(rows, chosen))
+
+    def _producer_shard(self, name: str, partition: int) -> int:
+        return self.info.placement[partition]
 
     def _only(self, partition: int) -> PushTarget:
         return OnePlace(self, self._place(partition))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.client.requests import Pending, Request, Resend
+from penstock.client.requests import ANY, Pending, Request, Resend
 from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME_BYTES, Verb
@@ -40,8 +40,14 @@ class FinishAny(NamedTuple):
     seconds: float
 
 
+class Abandon(NamedTuple):
+    """Nobody will wait for a started pop or fetch: the node is told; no outcome."""
+
+    pending: Pending
+
+
 # A Request itself is a step: send it and wait; the outcome is the answer frame.
-Step: TypeAlias = Request | Start | Finish | FinishAny
+Step: TypeAlias = Request | Start | Finish | FinishAny | Abandon
 Steps: TypeAlias = Generator[Step, Any, T]
 
 
@@ -63,7 +69,7 @@ def decoder(kind: Any) -> Callable[[Buffer], Any]:
     return read
 
 
-def ask(request: Call, read: Callable[[Buffer], T], resend: Resend = Resend.MARKED) -> Steps[T]:
-    """One cold verb, and its answer decoded."""
-    answer: bytearray = yield Request(Verb.CALL, [pack(request)], resend)
+def ask(request: Call, read: Callable[[Buffer], T], shard: int = ANY) -> Steps[T]:
+    """One cold verb, and its answer decoded. In a cluster, the owner of the shard is asked."""
+    answer: bytearray = yield Request(Verb.CALL, [pack(request)], Resend.MARKED, shard=shard)
     return read(body_of(answer))

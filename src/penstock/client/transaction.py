@@ -12,6 +12,7 @@ from penstock.client.ops_push import terms_of
 from penstock.client.producer import shard_of
 from penstock.client.push import Place, Terms, now_us
 from penstock.client.requests import Resend
+from penstock.client.routing import Routes
 from penstock.client.rows import Headers, Rows, RowSource
 from penstock.client.sequenced import SequencedRequest, answer_of
 from penstock.client.settle import ack_items
@@ -43,7 +44,7 @@ class TransactRequest(SequencedRequest):
     __slots__ = ("_fabric", "_transact")
 
     def __init__(self, fabric: FabricState, transact: Transact) -> None:
-        super().__init__(Verb.CALL, [], Resend.MARKED)
+        super().__init__(Verb.CALL, [], Resend.MARKED, shard=transact.home)
         self._unsent()
         self._fabric = fabric
         self._transact = transact
@@ -69,6 +70,8 @@ class TransactionState(Runs):
         self._run = fabric._run
         self._transact = Transact(0, 0, -1)
         self._homes: dict[int, int] = {}  # precedence of a kind of part -> its first shard
+        self._fixed: set[int] = set()  # shards of commits and writes
+        self._movable: list[TxnPush] = []  # pushes that may go to any shard
         self._done = False
 
     def ack(self, *acked: LeasedMessage | LeasedBatch) -> None:
@@ -109,6 +112,7 @@ class TransactionState(Runs):
         packed = None if key is None else key_bytes(key)
         place = queue._place_for(packed, None)
         self._add_single(place, value, packed, headers, timestamp, terms)
+        self._anywhere(queue)
 
     def push_many(
         self,
@@ -121,6 +125,12 @@ class TransactionState(Runs):
         for rows in RowSource(values, keys, None, None).batches(_BATCH):
             for place, part in queue._spread(rows):
                 self._add_batch(place, part, Terms(), now_us())
+                self._anywhere(queue)
+
+    def _anywhere(self, queue: QueueState) -> None:
+        """The last push may as well go to another shard, if the queue keeps no order."""
+        if queue._ordered == "no":
+            self._movable.append(self._transact.pushes[-1])
 
     def publish(
         self,
@@ -203,6 +213,7 @@ class TransactionState(Runs):
         ttl_ms = 0 if ttl is None else max(milliseconds("ttl", ttl), 1)
         shard = shard_of(packed, self._fabric.shards)
         self._homes.setdefault(4 if if_version is None else 2, shard)
+        self._fixed.add(shard)
         self._transact.writes.append(TxnWrite(table.info.id, packed, value, if_version, ttl_ms))
 
     def commit_offset(
@@ -212,9 +223,23 @@ class TransactionState(Runs):
         self._check_open()
         chosen = topic._check_partition(partition)
         self._homes.setdefault(1, topic.info.placement[chosen])
+        self._fixed.add(topic.info.placement[chosen])
         self._transact.commits.append(
             TxnCommit(topic.info.id, chosen, check_name(group), offset, token)
         )
+
+    def _gather(self, routes: Routes, home: int) -> None:
+        """Checks that one node has it all, after moving there what may be anywhere."""
+        shards = routes.owned_by(routes.owner(home))
+        for at, push in enumerate(self._movable):
+            push.shard = shards[(home + at) % len(shards)]
+        concerned = self._fixed | {ack.shard for ack in self._transact.acks}
+        concerned |= {push.shard for push in self._transact.pushes}
+        if len(routes.groups([home, *concerned])) > 1:
+            raise InvalidError(
+                "the parts of this transaction lie on several nodes; all must lie on one",
+                advice="Use keys or partitions that one node owns, or several transactions.",
+            )
 
     def _check_open(self) -> None:
         if self._done:
@@ -225,7 +250,7 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
     """Commits: all or nothing. Durable when it returns; None if there was nothing to do.
 
     LeaseLostError, FencedError or ConflictError: a lease, a claim or a version does not hold any
-    more, and nothing was changed.
+    more, and nothing was changed. InvalidError in a cluster if its parts lie on several nodes.
     """
     transaction._check_open()
     transaction._done = True
@@ -233,6 +258,8 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
     if not homes:
         return None
     transact.home = homes[min(homes)]
+    if transaction._fabric._routes is not None:
+        transaction._gather(transaction._fabric._routes, transact.home)
     answer = yield from answer_of(TransactRequest(transaction._fabric, transact))
     receipt: TxnReceipt = _read_receipt(body_of(answer))
     return receipt

@@ -160,5 +160,27 @@ class SocketTransport:
         self._socket.close()
 
 
+class SeedDial:
+    """Connects to one of several addresses: each time from the next one on, the first that
+    answers. UnavailableError if none does."""
+
+    def __init__(self, seeds: Sequence[tuple[str, int]]) -> None:
+        self._seeds = seeds
+        self._next = 0
+
+    def __call__(self, seconds: float) -> SocketTransport:
+        """One round over all of them."""
+        last = len(self._seeds) - 1
+        for tried in range(last + 1):
+            host, port = self._seeds[self._next]
+            self._next = (self._next + 1) % len(self._seeds)
+            try:
+                return SocketTransport(host, port, seconds / (last + 1))
+            except UnavailableError:
+                if tried == last:
+                    raise
+        raise UnavailableError("there is no address to connect to")
+
+
 def _lost(error: OSError) -> UnavailableError:
     return UnavailableError(f"the connection was lost: {error}")

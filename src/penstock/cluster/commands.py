@@ -58,6 +58,7 @@ class Found(_Command, frozen=True):
     shards: Annotated[int, Meta(ge=1, le=MAX_SHARDS)]
     replication: Replication
     node: NodeInfo
+    after: Number = 0  # versions begin above it: they name streams, and these may exist already
 
 
 class Join(_Command, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from penstock.cluster.map import ShardPlace
+from penstock.cluster.map import STRONG, ShardPlace
 from penstock.cluster.state import ClusterState
 from penstock.cluster.view import Figures, Limits, View
 
@@ -64,9 +64,9 @@ def _headless(view: View) -> Iterator[Row]:
 
 
 def _thin(view: View) -> Iterator[Row]:
-    thin = sum(_sound(view, place) < view.state.replication for place in view.state.shards)
+    wanted = min(view.state.replication, STRONG)
+    thin = sum(_sound(view, place) < wanted for place in view.state.shards)
     if thin:
-        wanted = view.state.replication
         yield Row("under-replicated", f"{thin} shards", f"{wanted} in-sync replicas are wanted")
 
 

@@ -17,6 +17,7 @@ from penstock.wire.limits import MAX_FRAME_BYTES
 MAX_NODES = 10_000
 MAX_SHARDS = 65_536
 MAX_REPLICATION = 7
+STRONG = 2  # so many copies are waited for; further ones follow as they can
 MAX_COPIES = MAX_REPLICATION + 1  # while one replica takes the place of another
 MAX_NODE_ID = 2**31 - 1
 MAX_NUMBER = 2**63 - 1  # versions, epochs, incarnations

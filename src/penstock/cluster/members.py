@@ -16,12 +16,17 @@ from penstock.cluster.map import (
 from penstock.cluster.places import next_epoch
 from penstock.cluster.tables import RefusedError, Tables
 
+MAX_STREAM_ID = 2**32 - 1  # what a frame has room for
+
 
 def found(tables: Tables, command: Found) -> int:
     """The cluster begins: every shard on its first node, in epoch 1. Value: the node's id."""
     if tables.shards:
         raise RefusedError("exists", f"cluster {tables.cluster} is founded already")
+    if command.after >= MAX_STREAM_ID:
+        raise RefusedError("limit", "no version is left for streams")
     number = _new_id(tables, command.node)
+    tables.version = max(tables.version, command.after)
     version = tables.next_version()
     tables.cluster = command.cluster
     tables.replication = command.replication

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from math import gcd
+from typing import NamedTuple
 
 import xxhash
 
@@ -11,7 +13,7 @@ from penstock.cluster.map import MAX_COPIES, MAX_SHARDS, ClusterMap, ShardPlace
 from penstock.cluster.shares import Owners, Shares
 from penstock.errors import InvalidError
 
-_SINGLES = 8  # single messages that stay on a shard before the walk goes on
+_SINGLES = 8  # single messages that a node gets on one shard before the walk goes on to another
 
 
 def assign(weights: Mapping[int, int], shards: int, replication: int) -> tuple[ShardPlace, ...]:
@@ -63,57 +65,117 @@ def permutation(places: int, seed: int) -> list[int]:
     return sorted(range(places), key=lambda place: _mixed(place, seed))
 
 
-def walk_order(cluster: ClusterMap, producer: int) -> list[int]:
+class Order(NamedTuple):
+    """A round over all places. Every `stride` places in a row load all nodes alike, from the first
+    on, as long as nodes own equally many (by weight); what some own more comes at the end."""
+
+    places: Sequence[int]
+    stride: int = 1
+
+
+def walk_order(cluster: ClusterMap, producer: int) -> Order:
     """All shards, in the order in which a producer visits them: spread over the nodes that own
-    them, so that any part of it loads the nodes alike. It differs between producers."""
+    them, so that any part of it loads the nodes alike. It differs between producers.
+
+    A node comes up at an even pace, and at a moment of its own that differs between producers:
+    where many producers stop in the middle of things, what they leave uneven is by chance, one
+    visit of each at most, and does not add up."""
     owned: dict[int, list[int]] = {}
     for shard in permutation(len(cluster.shards), producer):
         owned.setdefault(cluster.owner_of(shard), []).append(shard)
-    visits = []
-    for node, shards in owned.items():
-        turn = _mixed(node, producer)
-        step = 1 / len(shards)  # each node's shards lie evenly in the round
-        visits += [((at + 0.5) * step, turn, shard) for at, shard in enumerate(shards)]
+    weights = {node: _weight(cluster, node) for node in owned}
+    shards, total = len(cluster.shards), sum(weights.values())
+    visits: list[tuple[float, int]] = []
+    stride = min(total // (gcd(*weights.values()) or 1), shards)  # no shards, no weights
+    for node, its in owned.items():
+        pace = shards * weights[node] / total
+        if abs(len(its) - pace) >= 1:  # shards are on the move: it has not what is its share
+            pace, stride = len(its), shards
+        turn = _mixed(node, producer) / 2**64
+        visits += [((at + turn) / pace, shard) for at, shard in enumerate(its)]
     visits.sort()
-    return [shard for _, _, shard in visits]
+    return Order([shard for _, shard in visits], stride)
+
+
+def _weight(cluster: ClusterMap, node: int) -> int:
+    info = cluster.node(node)
+    return 1 if info is None else info.weight
 
 
 class Walk:
-    """Goes through an order again and again: even by construction."""
+    """Goes through an order again and again: even by construction.
 
-    __slots__ = ("_at", "_next", "_order", "_singles")
+    Batches and single messages go their own ways. A single message goes to another node than the
+    one before it, as a batch does, but for eight turns each node gets them on the same shard. So
+    neighbours in a shard's log often come from one producer, and can be leased and delivered
+    together; and yet a producer is never ahead on one node by more than a message, as long as both
+    own equally many shards for their weight. Had a producer stayed on a shard for eight in a row,
+    those eights would add up where many producers stop at the same time. The price: singles that
+    are sent together go to as many nodes.
 
-    def __init__(self, order: Sequence[int]) -> None:
-        self._order = self._next = order
-        self._at = -1
-        self._singles = 0
+    Measured with 64,000 single pushes to 64 nodes, every number of producers from 1 to 128, three
+    draws of their ids each, how far the worst node is off the even share: 2.0 % with 256 shards.
+    With 1,000, of which some nodes own 15 and some 16, 4.0 % for up to 8 producers, which is what
+    those counts allow, and 1.8 % for more of them, who do not finish a round. With 512, 2,048 and
+    4,096 shards, for 21 numbers of producers and 20 draws each: 1.6 %.
+    """
+
+    __slots__ = ("_batches", "_singles")
+
+    def __init__(self, places: Sequence[int], stride: int = 1) -> None:
+        self._batches = _Rounds(places, len(places), 1)
+        self._singles = _Rounds(places, stride, _SINGLES)
 
     def batch(self) -> int:
         """Where the next batch goes."""
-        self._singles = 0
-        return self._step()
+        return self._batches.step()
 
     def single(self) -> int:
-        """Where the next single message goes; a few in a row go to the same place."""
-        if self._singles == 0:
-            self._step()
-            self._singles = _SINGLES
-        self._singles -= 1
-        return self._order[self._at]
+        """Where the next single message goes."""
+        return self._singles.step()
 
-    def follow(self, order: Sequence[int]) -> None:
+    def follow(self, places: Sequence[int], stride: int = 1) -> None:
         """Another order of the same places, because their owners changed. It counts from the next
         round on, so that no place is left out or visited twice in this one."""
-        if len(order) != len(self._order):
-            raise InvalidError(f"an order of {len(order)} places after {len(self._order)}")
-        self._next = order
+        self._batches.follow(places, len(places))
+        self._singles.follow(places, stride)
 
-    def _step(self) -> int:
+
+class _Rounds:
+    """Passes over each stretch of an order so many times before it goes on to the next."""
+
+    __slots__ = ("_at", "_end", "_next", "_passes", "_places", "_start", "_stride", "_times")
+
+    def __init__(self, places: Sequence[int], stride: int, times: int) -> None:
+        self._places = places
+        self._next = (places, stride)
+        self._stride = stride
+        self._times = self._passes = times
+        self._at = self._start = 0
+        self._end = min(stride, len(places))
+
+    def step(self) -> int:
+        if self._at == self._end:
+            self._turn()
+        place = self._places[self._at]
         self._at += 1
-        if self._at == len(self._order):
-            self._at = 0
-            self._order = self._next
-        return self._order[self._at]
+        return place
+
+    def follow(self, places: Sequence[int], stride: int) -> None:
+        if len(places) != len(self._places):
+            raise InvalidError(f"an order of {len(places)} places after {len(self._places)}")
+        self._next = (places, stride)
+
+    def _turn(self) -> None:
+        self._passes -= 1
+        if self._passes == 0:
+            self._passes = self._times
+            self._start = self._end
+            if self._start == len(self._places):
+                self._start = 0
+                self._places, self._stride = self._next
+            self._end = min(self._start + self._stride, len(self._places))
+        self._at = self._start
 
 
 def _mixed(number: int, seed: int) -> int:

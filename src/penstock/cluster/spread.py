@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.cluster.map import STRONG
 from penstock.cluster.view import View
 
 
@@ -86,7 +87,8 @@ class _Search:
             if (
                 shard not in self.touched
                 and not place.joining
-                and len(place.replicas) == view.copies == len(place.in_sync)
+                and len(place.replicas) == view.copies
+                and len(place.in_sync) >= min(view.copies, STRONG)
                 and view.up.issuperset(place.replicas)
                 and view.may_join(place.owner)
             ):

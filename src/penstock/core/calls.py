@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ConflictError, NotFoundError, PenstockError
+from penstock.errors import ConflictError, InvalidError, NotFoundError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from penstock.core.fabric import Fabric
 
 _READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Committed, m.Get, m.Scan,
-          m.Watch, m.SessionKeep)  # fmt: skip
+          m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus)  # fmt: skip
+_OF_A_CLUSTER = (m.ClusterMap, m.ClusterStatus, m.ClusterChange, m.ClusterJoin)
+Handler = Callable[[int, int, Any], None]
 
 
 class Calls:
@@ -24,7 +26,7 @@ class Calls:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.kernel = fabric.kernel
-        self._handlers: dict[type, Callable[[int, int, Any], None]] = {
+        self._handlers: dict[type, Handler] = {
             m.Open: self._open,
             m.Configure: self._configure,
             m.Delete: self._delete,
@@ -50,7 +52,13 @@ class Calls:
             m.SessionKeep: self._session_keep,
             m.SessionClose: self._session_close,
             m.Transact: fabric.transactions.run,
+            **dict.fromkeys(_OF_A_CLUSTER, _alone),
         }
+
+    def hand_over(self, handlers: dict[type, Handler]) -> None:
+        """Calls of these types are answered elsewhere from now on: by the cluster. A handler gets
+        connection, request and call; what it raises is the answer."""
+        self._handlers.update(handlers)
 
     def run(self, connection: int, request: int, call: m.Request) -> None:
         """Answers one call, now or later."""
@@ -81,13 +89,13 @@ class Calls:
             lambda: self.kernel.fail(connection, Verb.CALL, request, refusal),
         )  # fmt: skip
 
-    def _look(self, answer: Callable[[Any], Any]) -> Callable[[int, int, Any], None]:
+    def _look(self, answer: Callable[[Any], Any]) -> Handler:
         def look(connection: int, request: int, call: Any) -> None:
             self._now(connection, request, answer(call))
 
         return look
 
-    def _changed_queue(self, act: Callable[[Any], Any]) -> Callable[[int, int, Any], None]:
+    def _changed_queue(self, act: Callable[[Any], Any]) -> Handler:
         def change(connection: int, request: int, call: Any) -> None:
             value = act(call)
             level = self.kernel.stream(call.stream, "queue").level
@@ -132,7 +140,7 @@ class Calls:
         topic = self.kernel.stream(call.stream, "topic")
         shards = [self.kernel.shards[number] for number in topic.info.placement]
         unsafe = any(shard.last > shard.safe for shard in shards)
-        entry = self.kernel.barrier(topic.level) if unsafe else None
+        entry = self.kernel.barrier(topic.level) if unsafe else self.kernel.confirmation(shards)
         self._when_safe(connection, request, entry, value)
 
     def _claim(self, connection: int, request: int, call: m.Claim) -> None:
@@ -177,7 +185,7 @@ class Calls:
         """What to wait for before a look at the table may be answered: nobody sees what is not
         committed."""
         if not self.fabric.tables.unsafe(stream, shards):
-            return None
+            return self.kernel.confirmation(shards)
         level: Durability = self.kernel.streams[stream].level
         return self.kernel.barrier(level)
 
@@ -211,3 +219,10 @@ class Calls:
         """What to wait for before anybody hears that a session has ended, or a stream exists."""
         control = self.kernel.control
         return self.kernel.barrier(Durability.SYNCED) if control.last > control.safe else None
+
+
+def _alone(connection: int, request: int, call: Any) -> None:
+    raise InvalidError(
+        "this node is not part of a cluster",
+        advice="Start it with --cluster or --join, or ask a node of the cluster.",
+    )

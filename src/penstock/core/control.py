@@ -36,32 +36,44 @@ class Control:
         self.queues = queues
         self.topics = topics
         self.last_id = 0
+        self.clustered = False  # definitions are the cluster's, and may ask for its durability
         self.on_deleted: Callable[[int], None] = _nothing  # the tables', which come later
 
     # --- definitions -----------------------------------------------------------------------
 
     def open(self, call: m.Open) -> tuple[m.StreamInfo, Entry | None]:
         """Finds or creates a stream; the entry to wait for if it is new."""
+        found = self.find(call)
+        if found is not None:
+            return found, None
+        info = self.draft(call, self.last_id + 1)
+        return info, self._define(info)
+
+    def find(self, call: m.Open) -> m.StreamInfo | None:
+        """The stream if it is there; ExistsError if it has other settings than are asked for."""
         if call.kind not in m.OPTION_TYPES:
             raise InvalidError(f"{call.kind!r}: use queue, topic or table")
         number = self.kernel.names.get((call.namespace, call.kind, call.name))
         if number is not None:
             stream = self.kernel.streams[number]
-            _check_same(stream, call.options or {})
-            return stream.info, None
+            self._check_same(stream, call.options or {})
+            return stream.info
         if not call.create:
             raise NotFoundError(f"there is no {call.kind} {call.name!r}")
+        return None
+
+    def draft(self, call: m.Open, number: int) -> m.StreamInfo:
+        """A stream as it would be created under an id; nothing is logged."""
         if len(self.kernel.streams) >= MAX_STREAMS:
             raise LimitError(f"{MAX_STREAMS:,} streams exist already")
         _check_name(call.name)
         _check_name(call.namespace)
-        options = check_options(call.kind, call.options or {})
+        wanted = {"durability": "replicated"} if self.clustered else {}
+        options = check_options(call.kind, {**wanted, **(call.options or {})}, self.clustered)
         placement = self._placement(options.partitions) if call.kind == "topic" else []
-        info = m.StreamInfo(
-            self.last_id + 1, call.kind, call.name, call.namespace,
-            msgspec.structs.asdict(options), placement,
-        )  # fmt: skip
-        return info, self._define(info)
+        return m.StreamInfo(
+            number, call.kind, call.name, call.namespace, msgspec.structs.asdict(options), placement
+        )
 
     def _placement(self, partitions: int) -> list[int]:
         """Partitions lie on neighbouring shards from a place of the topic's own."""
@@ -81,20 +93,36 @@ class Control:
     def adopt(self, info: m.StreamInfo) -> None:
         """The cluster has defined a stream, or changed its settings."""
         known = self.kernel.streams.get(info.id)
+        if known is None:  # one that had this name may have been deleted unseen
+            self.delete(m.Delete(info.kind, info.name, info.namespace))
         if known is None or known.info != info:
             self._define(info)
 
     def configure(self, call: m.Configure) -> tuple[m.StreamInfo, Entry]:
         """Changes settings that may change while a stream lives."""
+        info = self.revise(call)
+        return info, self._define(info)
+
+    def revise(self, call: m.Configure) -> m.StreamInfo:
+        """A stream as it would be with other settings; nothing is logged."""
         stream = self.kernel.streams.get(call.stream)
         if stream is None:
             raise NotFoundError(f"there is no stream with id {call.stream}")
         info = stream.info
         if fixed := sorted(_FIXED[info.kind] & set(call.options)):
             raise InvalidError(f"{', '.join(fixed)} cannot be changed once a {info.kind} exists")
-        options = check_options(info.kind, {**info.options, **call.options})
-        info = msgspec.structs.replace(info, options=msgspec.structs.asdict(options))
-        return info, self._define(info)
+        options = check_options(info.kind, {**info.options, **call.options}, self.clustered)
+        return msgspec.structs.replace(info, options=msgspec.structs.asdict(options))
+
+    def _check_same(self, stream: Stream, wanted: dict[str, Any]) -> None:
+        have = stream.info.options
+        check_options(stream.info.kind, {**have, **wanted}, self.clustered)
+        if other := [name for name, value in wanted.items() if have.get(name) != value]:
+            shown = ", ".join(f"{name}={have.get(name)!r}" for name in other)
+            raise ExistsError(
+                f"{stream.info.kind} {stream.info.name!r} exists with {shown}",
+                advice="Open it without these settings, or change them with configure().",
+            )
 
     def delete(self, call: m.Delete) -> Entry | None:
         """Deletes a stream and its data; None if there is none."""
@@ -210,14 +238,14 @@ def _check_name(name: str) -> None:
         )
 
 
-def check_options(kind: str, options: dict[str, Any]) -> Any:
+def check_options(kind: str, options: dict[str, Any], clustered: bool = False) -> Any:
     """Settings as their type; InvalidError names the one that is wrong."""
     try:
         checked = msgspec.convert(options, m.OPTION_TYPES[kind])
         level = Durability.named(checked.durability)
     except (msgspec.ValidationError, ValueError) as error:
         raise InvalidError(f"settings of a {kind}: {error}") from None
-    if level == Durability.REPLICATED:
+    if level == Durability.REPLICATED and not clustered:
         raise InvalidError("durability 'replicated' needs a cluster; this node stands alone")
     for name, value in msgspec.structs.asdict(checked).items():
         if isinstance(value, int) and not 0 <= value <= MAX_SETTING:
@@ -236,14 +264,3 @@ def _check_topic(options: m.TopicOptions) -> None:
         raise InvalidError(f"a topic has 1 to {MAX_PARTITIONS} partitions")
     if options.keep not in ("all", "latest"):
         raise InvalidError(f'keep {options.keep!r}: use "all" or "latest"')
-
-
-def _check_same(stream: Stream, wanted: dict[str, Any]) -> None:
-    have = stream.info.options
-    check_options(stream.info.kind, {**have, **wanted})
-    if other := [name for name, value in wanted.items() if have.get(name) != value]:
-        shown = ", ".join(f"{name}={have.get(name)!r}" for name in other)
-        raise ExistsError(
-            f"{stream.info.kind} {stream.info.name!r} exists with {shown}",
-            advice="Open it without these settings, or change them with configure().",
-        )

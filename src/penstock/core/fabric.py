@@ -98,11 +98,12 @@ class Fabric:
             self._dispatch(
                 connection, verb, flags, request, memoryview(frame)[frames.FRAME_BYTES :]
             )
-        except (ProtocolError, DamagedError) as error:
-            self.kernel.fail(connection, verb, request, error)
-            self.kernel.effects.append(Close(connection))
         except PenstockError as error:
             self.kernel.fail(connection, verb, request, error)
+            # What a client sends damaged may be anything; what is damaged here is not its fault.
+            damaged = isinstance(error, DamagedError) and verb == Verb.PUSH
+            if damaged or isinstance(error, ProtocolError):
+                self.kernel.effects.append(Close(connection))
 
     def _dispatch(
         self, connection: int, verb: int, flags: int, request: int, body: memoryview
@@ -350,6 +351,10 @@ class Fabric:
     def end_shard(self, shard: Shard) -> None:
         """Another node owns a shard, or nobody does."""
         shard.owned = False
+        for stream, messages in shard.coming.items():
+            if (definition := self.kernel.streams.get(stream)) is not None:
+                definition.totals.coming -= messages
+        shard.coming.clear()
         self.queues.end(shard)
         self.topics.moved(shard.id)
 

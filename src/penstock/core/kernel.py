@@ -96,6 +96,7 @@ class Kernel:
         self.timers = Timers()
         self.now_us = now_us
         self.refusing: PenstockError | None = None  # why nothing can be written now
+        self.shared = False  # in a cluster: another node may own a shard, and this one not know it
 
     # --- definitions -----------------------------------------------------------------------
 
@@ -172,6 +173,16 @@ class Kernel:
         """No record of any shard: `done` is called when all that was logged before is that safe;
         with `local`, on this node."""
         entry = Entry(CONTROL, Kind.BARRIER, 0, 0, b"", None, level, done, local=local)
+        self.effects.append(Append(entry))
+        return entry
+
+    def confirmation(self, shards: list[Shard]) -> Entry | None:
+        """What to wait for before a look at shards may be answered: a node that was replaced must
+        not tell what was. None if there is nobody who could replace it."""
+        if not self.shared:
+            return None
+        number = shards[0].id if len(shards) == 1 else CONTROL
+        entry = Entry(number, Kind.BARRIER, 0, 0, b"", None, Durability.MEMORY)
         self.effects.append(Append(entry))
         return entry
 

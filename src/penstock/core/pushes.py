@@ -137,6 +137,7 @@ class Pushes:
         entry.done = lambda done: self._visible(shard, stream, meta, batch, done)
         shard.invisible.add(entry.number)
         stream.totals.coming += header.count
+        shard.coming[stream.info.id] += header.count
         return entry
 
     def _place(
@@ -156,11 +157,15 @@ class Pushes:
         self, shard: Shard, stream: Stream, meta: PushMeta, batch: Batch, entry: Entry
     ) -> None:
         shard.invisible.discard(entry.number)
-        stream.totals.coming -= meta.count
+        if shard.owned:  # if not, it does not count any more
+            stream.totals.coming -= meta.count
+            shard.coming[stream.info.id] -= meta.count
         if stream.info.id not in self.kernel.streams:  # deleted while the batch was on its way
             self.kernel.free([(entry.location, entry.length)])
             return
         shard.stored(meta, batch, entry.location, entry.length)
+        if not shard.owned:
+            return
         if stream.info.kind == "topic":
             self.topics.arrived(stream.info.id, meta.partition)
         else:

@@ -9,7 +9,7 @@ from penstock.core.changes import Change, Op, pack_changes, pack_grants
 from penstock.core.effects import Deliver, Slice
 from penstock.core.kernel import Kernel, still_waiting
 from penstock.core.queue import LANE_SHIFT, QueueShard
-from penstock.core.records import Kind
+from penstock.core.records import Forgotten, Kind
 from penstock.core.runs import Run, cut
 from penstock.core.shard import Shard, Stream
 from penstock.core.slices import slice_of, slices_of
@@ -167,13 +167,20 @@ class Queues:
             self.kernel.answer_when_safe(entry, connection, verb, request, written)
             return
 
+        def counted(_: object = None) -> None:
+            nonlocal subscription
+            if subscription is not None:
+                subscription.feeding -= 1
+                subscription = None
+
         def fed(_: Entry) -> None:
-            subscription.feeding -= 1
+            counted()
             written()
             self.serve(view)
 
         subscription.feeding += 1
         entry.done = fed  # nobody waits for this very answer: it comes when it can
+        entry.failed = counted  # or never, if another node owns the shard by then
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
@@ -389,16 +396,17 @@ class Queues:
             view.timers_us.pop(shard.id, None)
 
     def forget_idle(self, shard: Shard) -> None:
-        """Drops empty parts of queues that nothing happened to for a while.
+        """Drops empty parts of queues that nothing happened to for a while, and notes it: all that
+        fold this log do so at the same point.
 
         A later one starts above all positions and grants that were used, so that an old token is
         never taken for a new one.
         """
         before_us = self.kernel.now_us - FORGET_AFTER_US
-        for stream, queue in list(shard.queues.items()):
+        for stream, queue in list(shard.queues.items()) if shard.owned else ():
             if queue.empty and queue.touched_us < before_us:
-                shard.first_grant = max(shard.first_grant, queue.leases.next_number)
-                del shard.queues[stream]
+                note = Forgotten(stream, queue.leases.next_number)
+                self.kernel.note(shard, note, self.kernel.streams[stream].level)
                 view = self.view(stream)
                 view.shards.pop(shard.id, None)
                 view.timers_us.pop(shard.id, None)

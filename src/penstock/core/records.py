@@ -150,6 +150,13 @@ class Registered(_Note):
     instance: int
 
 
+class Forgotten(_Note):
+    """The empty part of a queue is forgotten; a later one gives out grants from this number on."""
+
+    stream: int
+    first_grant: int
+
+
 class Defined(_Note):
     """Control: a stream exists, or has other settings."""
 
@@ -176,8 +183,8 @@ class SessionEnded(_Note):
 
 
 Note = (
-    Committed | Claimed | Trimmed | Thinned | Written | Removed | Registered | Defined | Deleted
-    | SessionBegun | SessionEnded
+    Committed | Claimed | Trimmed | Thinned | Written | Removed | Registered | Forgotten | Defined
+    | Deleted | SessionBegun | SessionEnded
 )  # fmt: skip
 
 pack_note = msgspec.msgpack.Encoder().encode

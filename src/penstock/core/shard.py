@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ class Shard:
         self.forwarded: dict[int, tuple[int, int]] = {}
         self.first_grant = 1  # above all grants of parts of queues that are forgotten or lost
         self.invisible: set[int] = set()  # numbers of pushes that are not committed yet
+        self.coming: Counter[int] = Counter()  # messages in them, by stream
         self._invisible_level = Durability.MEMORY  # the highest that one of them was asked for
         self.damaged: list[tuple[int, int, int, int]] = []  # stream, partition, base, count
 
@@ -348,6 +350,11 @@ def _registered(shard: Shard, note: records.Registered, number: int, now_us: int
     shard.producers.register(note.producer, note.instance, now_us)
 
 
+def _forgotten(shard: Shard, note: records.Forgotten, number: int, now_us: int) -> None:
+    shard.first_grant = max(shard.first_grant, note.first_grant)
+    shard.queues.pop(note.stream, None)
+
+
 _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Written: _written,
     records.Removed: _removed,
@@ -356,4 +363,5 @@ _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Trimmed: _trimmed,
     records.Thinned: _thinned,
     records.Registered: _registered,
+    records.Forgotten: _forgotten,
 }

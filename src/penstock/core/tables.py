@@ -185,7 +185,8 @@ class Tables:
         """Entries by prefix, in key order over all shards; the answer is bounded in bytes too."""
         self.kernel.stream(call.stream, "table")
         limit, now_us = max(1, min(call.limit, MAX_SCAN)), self.kernel.now_us
-        tables = [s.tables[call.stream] for s in self.kernel.shards if call.stream in s.tables]
+        owned = [shard for shard in self.kernel.shards if shard.owned]
+        tables = [shard.tables[call.stream] for shard in owned if call.stream in shard.tables]
         parts = [
             [(key, table) for key in table.scan(call.prefix, call.after, limit, now_us)]
             for table in tables
@@ -237,7 +238,8 @@ class Tables:
             return None
         self.kernel.note(self.kernel.control, SessionEnded(number), Durability.SYNCED)
         for at, stream in sorted(session.places):
-            table = self.kernel.shards[at].tables.get(stream)
+            shard = self.kernel.shards[at]
+            table = shard.tables.get(stream) if shard.owned else None
             if table is not None and (keys := table.keys_of(number)):
                 self.drop(self.kernel.shards[at], self.kernel.streams[stream], keys)
         return self.kernel.barrier(Durability.SYNCED)

@@ -57,7 +57,7 @@ class Transactions:
             raise InvalidError("a transaction needs a home shard, a producer and its sequence")
         if not 0 < len(list(_parts(txn))) <= MAX_PARTS:
             raise InvalidError(f"a transaction has 1 to {MAX_PARTS:,} parts")
-        home = self.kernel.shards[txn.home]
+        home = self.kernel.served(txn.home)
         known = home.producers.check(txn.producer, 0, txn.sequence)
         if known is not None:
             receipt = m.TxnReceipt(txn.home, max(known, 0), True)

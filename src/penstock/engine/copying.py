@@ -144,7 +144,7 @@ class Receiving:
 
     def _forget(self) -> None:
         engine, shard = self._engine, self._shard
-        # Nothing is put in place before this is written: the checkpoint after it must not replay it.
+        # Nothing is put in place before this is written: the checkpoint must not replay it.
         self._unstored += 1
         entry = Entry(
             shard.id, Kind.RESET, 0, 0, b"", None, Durability.SYNCED, self._stored, local=True

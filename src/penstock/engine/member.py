@@ -7,6 +7,7 @@ every event, of the engine too, it calls `pump`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -21,9 +22,9 @@ from penstock.cluster.view import Limits
 from penstock.core.effects import Append
 from penstock.engine.copies import Copies
 from penstock.engine.copy_messages import CopyMessage, pack_copy, unpack_copy
-from penstock.engine.engine import Engine
+from penstock.engine.engine import BUSY_BYTES, Engine
 from penstock.engine.replicas import Replicas
-from penstock.errors import ProtocolError
+from penstock.errors import LimitError, ProtocolError
 from penstock.wire import messages as m
 from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
@@ -70,11 +71,15 @@ class Member:
         self.plane = ControlPlane(raft, state, incarnation, now_us, limits)
         for shard in engine.fabric.kernel.shards:  # until the map says what this node owns
             engine.fabric.end_shard(shard)
-        engine.replicas = self.replicas = Replicas(node, engine.fabric, engine.journal.append)
+        engine.fabric.kernel.shared = True
+        engine.replicas = self.replicas = Replicas(
+            node, engine.fabric, engine.journal.append, self._has_room
+        )
         self.copies = Copies(engine, self.replicas, self._send_copy)
         self.founding = False  # streams that the cluster does not know will be defined
         self._incarnation = incarnation
         self._asked: dict[int, Asked | None] = {}
+        self._owners_asked: set[Command] = set()  # what owners of shards wait for
         # Streams, by the version of their definition; None before the first look.
         self._defined: dict[str, int] | None = None
 
@@ -160,6 +165,7 @@ class Member:
             self._define(now_us)
             self.replicas.placed(self.plane.state.map(), now_us)
         for token, command, outcome in out.outcomes:
+            self._owners_asked.discard(command)
             self.replicas.answered(command)
             if (then := self._asked.pop(token, None)) is not None:
                 then(outcome)
@@ -190,6 +196,10 @@ class Member:
             self._defined = {definition_of(stream.info)[0]: 0 for stream in streams}
         return self._defined
 
+    def _has_room(self) -> bool:
+        """Whether the journal can take what other nodes send."""
+        return self.engine.journal.pending_bytes <= BUSY_BYTES
+
     def _store(self, entry: Entry) -> None:
         self.engine.fabric.kernel.effects.append(Append(entry))
 
@@ -207,12 +217,19 @@ class Member:
         for node, message in messages:
             self.peers.append((node, [_REPLICAS, *pack(message)]))
         for command in commands:
-            self.plane.ask(command, now_us)
+            self._ask_once(command, now_us)
         copies, out.copies = out.copies, []
         for shard, node in copies:
             self.copies.want(shard, node, now_us)
         installed = self.copies.advance(now_us)
         return bool(messages or commands or copies or installed)
+
+    def _ask_once(self, command: Command, now_us: int) -> None:
+        """An owner repeats itself while it has no answer; the control plane does that as well."""
+        if command not in self._owners_asked:
+            with suppress(LimitError):  # the owner asks again
+                self.plane.ask(command, now_us)
+                self._owners_asked.add(command)
 
     def _send_copy(self, node: int, message: CopyMessage) -> None:
         self.peers.append((node, [_COPIES + pack_copy(message)]))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.cluster.commands import Command
-from penstock.cluster.map import ClusterMap, ShardPlace
+from penstock.cluster.map import STRONG, ClusterMap, ShardPlace
 from penstock.cluster.replication.follower import Followed
 from penstock.cluster.replication.messages import (
     Accepted,
@@ -33,99 +33,145 @@ from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
 EPOCH_GRANT_BITS = 40  # an epoch gives out fewer grants than these can count
+MAX_HELD = 10_000  # messages of one node that wait for definitions; it repeats what is dropped
 
 
 class Replicas:
-    """See the module. `append` puts a follower's record into the journal."""
+    """See the module. `append` puts a follower's record into the journal, if it `has_room`."""
 
-    def __init__(self, node: int, fabric: Fabric, append: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, node: int, fabric: Fabric, append: Callable[[Entry], None],
+        has_room: Callable[[], bool],
+    ) -> None:  # fmt: skip
         self.node = node
         self.out = Out()
         self._fabric = fabric
         self._append = append
+        self._has_room = has_room
+        self._now_us = 0
+        self._present = False  # whether a map of this start of the node has come
         self._owned: dict[int, Owned] = {}
         self._followed: dict[int, Followed] = {}
         self._rising: dict[int, ShardPlace] = {}  # to be owned once all that was received is synced
+        self._beginning: dict[Entry, Owned] = {}  # to be served once the in-sync set has its log
+        # Records in the journal that are folded when they are stored: those of another owner, and
+        # those that this node logged before it lost the shard.
+        self._storing: dict[int, dict[Entry, None]] = {}
         self._linked: set[int] = set()
-        # What a node sent that must wait for definitions; bounded by the windows of its shards.
+        self._replication = 1  # as the map says
+        self._draining: set[int] = set()
+        # What a node sent that must wait for definitions.
         self._held: dict[int, deque[Probe | Records | Confirm]] = {}
         self._line: deque[Entry] = deque()  # what this node logged, until it is committed
-        self._ready: set[int] = set()  # of those in line, by identity: committed, not in turn yet
+        self._ready: set[Entry] = set()  # of those in line: committed, not in turn yet
         self._taken: list[Entry] = []  # committed and in turn
-        self._needs: dict[int, int] = {}  # barriers in line: how many shards have to confirm
+        self._needs: dict[Entry, int] = {}  # barriers in line: how many shards have to confirm
 
     # --- the cluster map -------------------------------------------------------------------
 
     def placed(self, known: ClusterMap, now_us: int) -> None:
-        """The control plane has a new map."""
+        """The control plane has a new map, which knows of this start of the node: what was agreed
+        on before, it knows as well. Nobody is answered earlier."""
+        self._present, self._now_us = True, now_us
+        self._replication = known.replication
+        self._draining = {node.id for node in known.nodes if node.status == "draining"}
         for number, place in enumerate(known.shards):
             if place.owner == self.node:
                 self._rise(number, place, now_us)
-            elif self.node in place.replicas or place.joining == self.node:
+            else:  # also if another node has the shard: what is under way here must be finished
                 self._follow(number, place.epoch, now_us)
-            else:
-                self._leave(number, now_us)
+        self._advance()
+
+    def _strong(self, number: int, place: ShardPlace) -> tuple[int, ...]:
+        """Who should be in sync: two that stay, so chosen that every node is for its part of the
+        shards and may own them; all, while there is one too many, so that whichever is to go can.
+        """
+        if len(place.replicas) > self._replication:
+            return place.replicas
+        staying = sorted(node for node in place.replicas[1:] if node not in self._draining)
+        first = number % max(1, len(staying))
+        return (place.owner, *(staying[first:] + staying[:first])[: STRONG - 1])
 
     def _rise(self, number: int, place: ShardPlace, now_us: int) -> None:
         owned = self._owned.get(number)
-        if owned is None or owned.epoch != place.epoch:
-            followed = self._followed.get(number)
-            if followed is not None and followed.synced != followed.received:
-                self._rising[number] = place
-                return
-            if owned is not None:
-                self._lose(number, now_us)
-            self._followed.pop(number, None)
-            owned = self._own(number, place, now_us)
-        owned.placed(place, now_us)
+        if owned is not None and owned.epoch == place.epoch:
+            owned.placed(place, now_us, self._strong(number, place))
+            return
+        followed = self._follow(number, place.epoch, now_us)
+        if followed.epoch > place.epoch:
+            return  # somebody knows better: a later map is on its way
+        if self._storing.get(number):
+            self._rising[number] = place
+        else:
+            self._own(number, place, now_us)
 
-    def _own(self, number: int, place: ShardPlace, now_us: int) -> Owned:
+    def _own(self, number: int, place: ShardPlace, now_us: int) -> None:
+        """Begins to own a shard. It is served once all of the in-sync set have what is in its log:
+        until then another of them, that has less, might be promoted."""
+        del self._followed[number]
         shard = self._shard(number)
         owned = Owned(number, place.epoch, self.node, shard.last, shard.epochs, self.out)
         self._owned[number] = owned
         shard.epoch = place.epoch
-        self._fabric.begin_shard(shard, now_us, place.epoch << EPOCH_GRANT_BITS)
-        owned.placed(place, now_us)
         for node in self._linked:
             owned.linked(node, now_us)
-        return owned
+        owned.placed(place, now_us, self._strong(number, place))
+        begun = Entry(number, Kind.BARRIER, place.epoch, 0, b"", None, Durability.REPLICATED)
+        self._beginning[begun] = owned
+        owned.barrier(begun, now_us)
 
-    def _lose(self, number: int, now_us: int) -> None:
+    def _begin(self, owned: Owned) -> None:
+        first_grant = owned.epoch << EPOCH_GRANT_BITS
+        self._fabric.begin_shard(self._shard(owned.shard), self._now_us, first_grant)
+
+    def _lose(self, number: int) -> None:
         """Whoever waits is told. The records stay in the log, and are folded as a follower folds
         them, before anything that the new owner says; it is the new owner who decides on them."""
         owned = self._owned.pop(number)
+        self._beginning = {e: each for e, each in self._beginning.items() if each is not owned}
         self._fabric.end_shard(self._shard(number))
         error = MovedError(f"shard {number} has another owner now")
-        barriers = [entry for entry in owned.abandon() if entry.kind == Kind.BARRIER]
-        for entry in [*barriers, *(each for each in self._line if each.shard == number)]:
+        for entry in self._taken:  # they hold, and whoever waits will hear it; but all is folded
+            if entry.shard == number and entry.kind != Kind.BARRIER:  # in the order of the log
+                self._storing.setdefault(number, {})[entry] = None
+                entry.done = None
+                if entry.answer is None and entry.failed is not None:
+                    entry.failed(error)
+        given_up = [entry for entry in owned.abandon() if entry in self._needs]
+        for entry in [*given_up, *(each for each in self._line if each.shard == number)]:
+            if entry.kind != Kind.BARRIER:
+                self._storing.setdefault(number, {})[entry] = None
             entry.answer = entry.done = None
-            self._needs.pop(id(entry), None)
-            self._ready.add(id(entry))
+            self._needs.pop(entry, None)
+            self._ready.add(entry)
             if entry.failed is not None:
                 entry.failed(error)
                 entry.failed = None
-            if entry.kind != Kind.BARRIER and entry.number <= owned.local_done:
-                self._stored(entry, now_us)  # the journal will not say so again
-        self._advance()
 
-    def _follow(self, number: int, epoch: int, now_us: int) -> None:
+    def _follow(self, number: int, epoch: int, now_us: int) -> Followed:
         self._rising.pop(number, None)
-        if number in self._owned:
-            self._lose(number, now_us)
+        owned = self._owned.get(number)
+        if owned is not None:
+            self._lose(number)
         followed = self._followed.get(number)
         if followed is None:
             shard = self._shard(number)
             last = 0 if shard.unproven else shard.last
-            last_epoch = shard.epochs.at(last)
-            followed = Followed(number, epoch, last, last_epoch, self.out)
+            followed = Followed(number, epoch, last, shard.epochs.at(last), self.out)
             self._followed[number] = followed
+            if owned is not None:
+                self._store_rest(owned, followed, now_us)
         followed.promoted(epoch)
+        return followed
 
-    def _leave(self, number: int, now_us: int) -> None:
-        self._rising.pop(number, None)
-        self._followed.pop(number, None)
-        if number in self._owned:
-            self._lose(number, now_us)
+    def _store_rest(self, owned: Owned, followed: Followed, now_us: int) -> None:
+        """What this node logged as the owner: part of it the journal has not stored yet, and does
+        say so; of the other part it has said so."""
+        followed.synced = min(followed.synced, owned.local_done)
+        followed.synced_epoch = self._shard(owned.shard).epochs.at(followed.synced)
+        for entry in list(self._storing.get(owned.shard, ())):
+            if entry.number <= owned.local_done:
+                self._stored(entry, now_us)
 
     def _shard(self, number: int) -> Shard:
         return self._fabric.kernel.shards[number]
@@ -144,6 +190,7 @@ class Replicas:
     def replaced(self, number: int) -> None:
         """Another state, perhaps none at all, is in the place of what was here."""
         shard = self._shard(number)
+        self._storing.pop(number, None)
         last = 0 if shard.unproven else shard.last
         self._followed[number].installed(last, shard.epochs.at(last))
 
@@ -156,38 +203,45 @@ class Replicas:
         self._line.append(entry)
         owned = self._owned.get(entry.shard)
         if entry.kind == Kind.BARRIER:
-            self._begin_barrier(entry)
+            self._begin_barrier(entry, now_us)
         elif owned is not None:
             owned.appended(entry, now_us)
         elif entry.shard != CONTROL:
             raise AssertionError(f"shard {entry.shard} was written to, and is not owned here")
 
-    def _begin_barrier(self, entry: Entry) -> None:
+    def _begin_barrier(self, entry: Entry, now_us: int) -> None:
+        """One about no shard in particular is about all of this node's."""
         owners = list(self._owned.values())
-        self._needs[id(entry)] = len(owners) + 1  # and the journal
+        if entry.shard != CONTROL:
+            owners = [owned for owned in owners if owned.shard == entry.shard]
+        self._needs[entry] = len(owners) + 1  # and the journal
         for owned in owners:
-            owned.barrier(entry)
+            owned.barrier(entry, now_us)
 
     def finished(self, entries: list[Entry], now_us: int) -> None:
         """The journal has these as safe as was asked; see `take_committed`."""
+        self._now_us = now_us
         last: dict[int, int] = {}
         for entry in entries:
             if entry.local:
-                self.out.committed.append(entry)
+                self._taken.append(entry)
             elif entry.kind == Kind.BARRIER:
                 self._confirmed(entry)
-            elif entry.shard in self._owned:
-                last[entry.shard] = entry.number
-            elif entry.shard == CONTROL:
-                self._ready.add(id(entry))
-            else:
+            elif entry in self._storing.get(entry.shard, ()):
                 self._stored(entry, now_us)
+            elif entry.shard == CONTROL:
+                self._ready.add(entry)
+            else:
+                last[entry.shard] = entry.number
         for number, through in last.items():
-            self._owned[number].local(through)
+            if (owned := self._owned.get(number)) is not None:
+                owned.local(through)  # if not, a copy has taken the place of all
         self._advance()
 
     def _stored(self, entry: Entry, now_us: int) -> None:
         """A follower's record, or one that this node logged before it lost the shard."""
+        storing = self._storing[entry.shard]
+        del storing[entry]
         payload = None if entry.payload is None else memoryview(entry.payload)
         self._fabric.replay(
             Replayed(
@@ -199,32 +253,32 @@ class Replicas:
         followed = self._followed.get(entry.shard)
         if followed is not None:
             followed.stored(entry.number, entry.epoch)
-            place = self._rising.get(entry.shard)
-            if place is not None and followed.synced == followed.received:
-                del self._rising[entry.shard]
+        if not storing:
+            del self._storing[entry.shard]
+            if (place := self._rising.pop(entry.shard, None)) is not None:
                 self._rise(entry.shard, place, now_us)
 
     def _confirmed(self, entry: Entry) -> None:
-        if id(entry) not in self._needs:
+        if entry not in self._needs:
             return  # it was given up
-        self._needs[id(entry)] -= 1
-        if not self._needs[id(entry)]:
-            del self._needs[id(entry)]
-            self._ready.add(id(entry))
+        self._needs[entry] -= 1
+        if not self._needs[entry]:
+            del self._needs[entry]
+            self._ready.add(entry)
 
     def _advance(self) -> None:
         """Moves what the in-sync sets have into the line, and what is in turn out of it."""
         committed, self.out.committed = self.out.committed, []
         for entry in committed:
-            if entry.local:
-                self._taken.append(entry)
+            if entry in self._beginning:
+                self._begin(self._beginning.pop(entry))
             elif entry.kind == Kind.BARRIER:
                 self._confirmed(entry)
-            else:
-                self._ready.add(id(entry))
-        while self._line and id(self._line[0]) in self._ready:
+            elif entry not in self._storing.get(entry.shard, ()):
+                self._ready.add(entry)
+        while self._line and self._line[0] in self._ready:
             entry = self._line.popleft()
-            self._ready.discard(id(entry))
+            self._ready.discard(entry)
             self._taken.append(entry)
 
     def take_committed(self) -> list[Entry]:
@@ -250,8 +304,8 @@ class Replicas:
 
     def receive(self, node: int, message: Message, now_us: int) -> None:
         """A message of another node."""
-        number = message.shard
-        if number >= len(self._fabric.kernel.shards):
+        number, self._now_us = message.shard, now_us
+        if number >= len(self._fabric.kernel.shards) or not self._present:
             return
         owned = self._owned.get(number)
         if owned is not None and message.epoch > owned.epoch:
@@ -263,11 +317,11 @@ class Replicas:
         elif isinstance(message, Probe | Records | Confirm) and owned is not None:
             self.out.messages.append((node, Stale(number, owned.epoch)))
         elif isinstance(message, Probe | Records | Confirm):
-            if isinstance(message, Probe) and number not in self._followed:
-                self._follow(number, message.epoch, now_us)  # the map is on its way
             held = self._held.get(node)
             if held or (isinstance(message, Records) and message.version > self.out.version):
-                self._held.setdefault(node, deque()).append(message)
+                held = self._held.setdefault(node, deque())
+                if len(held) < MAX_HELD:
+                    held.append(message)
             else:
                 self._told(node, message)
         self._advance()
@@ -294,15 +348,18 @@ class Replicas:
         elif isinstance(message, Position):
             owned.positioned(node, message, now_us)
         else:
-            owned.confirmed(node, message)
+            owned.confirmed(node, message, now_us)
 
     def _told(self, node: int, message: Probe | Records | Confirm) -> None:
         followed = self._followed.get(message.shard)
         if followed is None:
             return
         if isinstance(message, Records):
-            for record in followed.offered(node, message):
-                self._append(_entry(message.shard, record))
+            if self._has_room():  # if not, the owner asks again where this copy ends
+                for record in followed.offered(node, message):
+                    entry = _entry(message.shard, record)
+                    self._append(entry)
+                    self._storing.setdefault(message.shard, {})[entry] = None
         elif isinstance(message, Probe):
             followed.probed(node, message)
         else:

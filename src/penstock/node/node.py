@@ -11,20 +11,25 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.engine.engine import Engine
 from penstock.engine.recovery import SHARDS, open_engine
 from penstock.errors import InvalidError, PenstockError
+from penstock.node.admission import admit
 from penstock.node.clock import Clock
+from penstock.node.cluster import Cluster
 from penstock.node.files import FileDisk
+from penstock.node.identity import Address, Identity, read_identity
+from penstock.node.life import hand_over, settle_in
 from penstock.node.runtime import Runtime
 from penstock.node.server import Server
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7411
 RESERVED_FILES = 128  # for data files, the loop, and connections that are refused
+SETTLE_SECONDS = 10.0  # a node that is new to its cluster waits so long for it before it is used
 SWITCH_SECONDS = 0.0005  # a thread that comes back from the disk must not wait long for the loop
 
 
@@ -38,6 +43,9 @@ class Config:
     shards: int = SHARDS
     max_connections: int = 10_000
     accept_damage: bool = False
+    cluster: bool = False  # found one, from this data directory
+    join: tuple[Address, ...] = ()  # nodes of the cluster to join; the first that answers counts
+    advertise: str = ""  # HOST or HOST:PORT at which the others find it; else where it listens
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -51,23 +59,46 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def advertised(config: Config, listens: Address) -> Address:
+    """Where other nodes find this one; InvalidError if that cannot be told."""
+    host, port = listens
+    if config.advertise:
+        named, colon, number = config.advertise.rpartition(":")
+        if colon and number.isdigit():
+            return parse_address(config.advertise)
+        return (config.advertise if not colon else named), port
+    if host in ("0.0.0.0", "::"):
+        raise InvalidError(
+            f"{host} is no address that other nodes can call", advice="Say --advertise HOST."
+        )
+    return host, port
+
+
 def open_directory(
     path: str, clock: Clock, config: Config | None = None
 ) -> tuple[FileDisk, Engine]:
     """The disk and the engine of a data directory; recovery is done when this returns."""
-    config = config or Config()
     disk = FileDisk(path)
     try:
-        directory = int.from_bytes(os.urandom(8), "little") or 1
-        engine = open_engine(
-            disk, clock.now_us(), directory, shards=config.shards, node=path,
-            accept_damage=config.accept_damage,
-        )  # fmt: skip
+        if read_identity(disk) is not None:
+            raise InvalidError(
+                f"{path} belongs to a node of a cluster",
+                advice="Start it with `penstock serve`, and connect to it.",
+            )
+        return disk, _open_engine(disk, clock, config or Config())
     except BaseException:
         disk.close()
         raise
+
+
+def _open_engine(disk: FileDisk, clock: Clock, config: Config) -> Engine:
+    directory = int.from_bytes(os.urandom(8), "little") or 1
+    engine = open_engine(
+        disk, clock.now_us(), directory, shards=config.shards, node=str(disk.path),
+        accept_damage=config.accept_damage,
+    )  # fmt: skip
     clock.not_before(engine.fabric.newest_us())
-    return disk, engine
+    return engine
 
 
 class LocalNode:
@@ -97,35 +128,71 @@ class Node:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.address = ("", 0)
+        self.address: Address = ("", 0)
+        self.cluster: Cluster | None = None
+        self._settling: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Node:
         clock = Clock()
-        self._disk, self.engine = open_directory(self.config.data, clock, self.config)
+        self._disk = FileDisk(self.config.data)
+        try:
+            if self.config.cluster or self.config.join:  # before anybody is told of this node
+                advertised(self.config, (self.config.host, self.config.port))
+            identity = await admit(self._disk, self.config)
+            shards = identity.shards if identity is not None else 0
+            config = replace(self.config, shards=shards or self.config.shards)
+            self.engine = _open_engine(self._disk, clock, config)
+        except BaseException:
+            self._disk.close()
+            raise
         self._runtime = Runtime(self.engine, clock)
         self._server = Server(self._runtime, connections_that_fit(self.config.max_connections))
-        self._runtime.pump()
         try:
-            self.address = await self._server.start(self.config.host, self.config.port)
+            await self._start(identity)
         except BaseException:  # the address is taken, say: let the directory go
-            await self._runtime.stop(checkpoint=False)
-            self._disk.close()
+            await self._stop(checkpoint=False)
             raise
         return self
 
+    async def _start(self, identity: Identity | None) -> None:
+        if identity is not None:
+            self.cluster = Cluster(self._runtime, self._disk, identity)
+        self._runtime.pump()
+        self.address = await self._server.start(self.config.host, self.config.port)
+        if self.cluster is not None:
+            new = not self.cluster.identity.settled and self.cluster.identity.incarnation == 1
+            self.cluster.start(self._server)
+            settling = settle_in(self.cluster, advertised(self.config, self.address))
+            self._settling = asyncio.get_running_loop().create_task(settling)
+            await asyncio.wait([self._settling], timeout=SETTLE_SECONDS if new else 0)
+            if self.cluster.ended is not None:
+                raise self.cluster.ended
+
     async def __aexit__(self, *_: object) -> None:
+        if self.cluster is not None and self.failed is None:
+            await hand_over(self.cluster)
+        await self._stop()
+
+    async def _stop(self, checkpoint: bool = True) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.wait([self._settling])
         await self._server.stop()
-        await self._runtime.stop()
+        if self.cluster is not None:
+            await self.cluster.stop()
+        await self._runtime.stop(checkpoint)
         self._disk.close()
 
     @property
     def failed(self) -> BaseException | None:
-        """The defect that ended the node, if there was one."""
-        return self._runtime.failed
+        """What ended the node, if something did: a defect, or its cluster."""
+        return self._runtime.failed or (self.cluster.ended if self.cluster is not None else None)
 
     def when_failed(self, tell: Callable[[], None]) -> None:
-        """Calls this once if a defect ends the node."""
+        """Calls this once if a defect, or its cluster, ends the node."""
         self._runtime.on_failure.append(tell)
+        if self.cluster is not None:
+            self.cluster.on_end.append(tell)
 
     @property
     def url(self) -> str:
@@ -146,6 +213,8 @@ async def serve(config: Config, started: Callable[[Node], None]) -> None:
         node.when_failed(stop.set)
         started(node)
         await stop.wait()
+    if isinstance(node.failed, PenstockError):
+        raise node.failed
     if node.failed is not None:
         raise PenstockError(f"the node failed: {node.failed!r}") from node.failed
 

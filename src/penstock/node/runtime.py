@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from penstock.engine.engine import Engine, Output
 from penstock.machine import may_spin
@@ -18,6 +19,14 @@ INLINE_BYTES = 64 << 10  # a flush that small, without a sync, is written at onc
 INLINE_TURNS = 8  # before other events get their turn
 
 Deliver = Callable[[list[Output]], None]
+
+
+class Carrier(Protocol):
+    """What connects an engine with those of other nodes."""
+
+    def carry(self, now_us: int) -> None:
+        """Something has happened: says what follows from it for the other nodes."""
+
 
 log = logging.getLogger("penstock.node")
 
@@ -33,6 +42,7 @@ class Runtime:
         self.engine = engine
         self.clock = clock
         self.deliver: Deliver = list.clear  # the server's
+        self.carrier: Carrier | None = None  # in a cluster
         self.relieve: Callable[[], None] = _nothing  # called when there may be room again
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
@@ -68,6 +78,8 @@ class Runtime:
     def _flush(self) -> None:
         engine = self.engine
         for _ in range(INLINE_TURNS):
+            if self.carrier is not None:
+                self._carry(self.carrier)
             if self.failed is not None:
                 return
             self._send()
@@ -81,6 +93,12 @@ class Runtime:
             self._end_flush(flush, _run(flush))
         self._loop.call_soon(self.pump)
 
+    def _carry(self, carrier: Carrier) -> None:
+        try:
+            carrier.carry(self.clock.now_us())
+        except Exception as defect:  # what the other nodes think of this one may be wrong now
+            self.fail(defect)
+
     def _write(self, flush: Flush) -> None:
         self._journal.submit(flush.run, lambda error: self._flushed(flush, error))
 
@@ -90,13 +108,13 @@ class Runtime:
             self._idle.set()
             self.pump()
         else:
-            self._fail(error)
+            self.fail(error)
 
     def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
         try:
             self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
         except Exception as defect:  # others in this flush would never get their answers
-            self._fail(defect)
+            self.fail(defect)
 
     def _send(self) -> None:
         if self.engine.outputs:
@@ -107,7 +125,7 @@ class Runtime:
     def _is_idle(self) -> bool:
         return not (self.engine.journal.busy or self.engine.reading)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Only the disk's errors can be handled. Whatever waits for this work would wait for ever:
         the node ends; what it acknowledged is safe."""
         if self.failed is None:
@@ -123,7 +141,7 @@ class Runtime:
 
         def done(error: BaseException | None) -> None:
             if error is not None:  # it reports damage as its result, and raises nothing
-                self._fail(error)
+                self.fail(error)
                 return
             self.engine.end_job(job)
             self.pump()
@@ -141,7 +159,7 @@ class Runtime:
             self._idle.set()
             self.pump()
         else:
-            self._fail(error)
+            self.fail(error)
 
     # --- time ------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 from penstock.engine.engine import Output
@@ -26,6 +27,9 @@ _UNANSWERED = {Verb.CREDIT, Verb.CANCEL}
 
 log = logging.getLogger("penstock.node")
 
+# Takes a connection over if its first frames are those of another node; whether it did.
+AcceptPeer = Callable[[asyncio.Transport, Splitter, list[bytearray]], bool]
+
 
 class Server:
     """Accepts connections and moves frames between them and the engine."""
@@ -40,6 +44,7 @@ class Server:
         runtime.deliver = self.deliver
         runtime.relieve = self.relieve
         runtime.on_failure.append(self.give_up)
+        self.accept_peer: AcceptPeer | None = None  # in a cluster
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -116,7 +121,6 @@ class Connection(asyncio.BufferedProtocol):
         self._unanswered = 0
         self._paused_reading = False
         self._slow = False  # it does not take what is sent
-        self._greeted = False
         self._hello: asyncio.TimerHandle | None = None
 
     # --- asyncio ---------------------------------------------------------------------------
@@ -124,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        _keep_alive(self._transport.get_extra_info("socket"))
+        keep_alive(self._transport.get_extra_info("socket"))
         number = self._server.admit(self)
         if number is None:
             refusal = UnavailableError("this node takes no more connections")
@@ -177,10 +181,15 @@ class Connection(asyncio.BufferedProtocol):
     # --- frames ----------------------------------------------------------------------------
 
     def _take(self, frames: list[bytearray]) -> None:
-        self._backlog.extend(frames)
         if self._hello is not None:
             self._hello.cancel()
             self._hello = None
+            accept = self._server.accept_peer
+            if accept is not None and accept(self._transport, self._splitter, frames):
+                del self._server.connections[self._number]
+                self._number = 0
+                return
+        self._backlog.extend(frames)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -270,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
 
-def _keep_alive(connected: socket.socket | None) -> None:
+def keep_alive(connected: socket.socket | None) -> None:
     """A client whose machine is gone says nothing: without this its subscriptions would take
     messages for ever."""
     if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):

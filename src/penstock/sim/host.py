@@ -10,7 +10,7 @@ import traceback
 from typing import NamedTuple
 
 from penstock.engine.delivery import ReadJob
-from penstock.engine.engine import Engine
+from penstock.engine.engine import CopyJob, Engine
 from penstock.engine.maintenance import Pace, Step
 from penstock.engine.recovery import open_engine
 from penstock.errors import DamagedError
@@ -300,13 +300,13 @@ class Host:
             self.world.note(f"{self.name}: maintenance failed: {error}")
         self.engine.maintenance.end_step(error, self.now_us)
 
-    def _begin_read(self, job: ReadJob) -> None:
+    def _begin_read(self, job: ReadJob | CopyJob) -> None:
         # Reading is at the end of the wait: files may have come and gone since it was asked for.
         stuck = self.world.chance(0.03)
         wait_us = self.world.between(10_000, 800_000) if stuck else self.world.latency(READ_US)
         self._later(wait_us, lambda: self._end_read(job))
 
-    def _end_read(self, job: ReadJob) -> None:
+    def _end_read(self, job: ReadJob | CopyJob) -> None:
         assert self.engine is not None
         job.run()
         self.engine.end_job(job)

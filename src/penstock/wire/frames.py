@@ -41,6 +41,7 @@ class Verb(IntEnum):
     CALL = 9  # everything else: one of wire.messages
     CANCEL = 10  # a parked request or a subscription
     EVENT = 11  # node to client: a watched entry changed
+    PEER = 12  # node to node, on a link; without a body: I am here
 
 
 class Flag:

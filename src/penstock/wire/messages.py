@@ -13,6 +13,14 @@ from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
 
 
+class Peer(msgspec.Struct, frozen=True):
+    """A node of a cluster, in one of its lives, to another."""
+
+    node: int
+    incarnation: int
+    cluster: int
+
+
 class Hello(msgspec.Struct):
     """First frame of a connection, from the client. It ends the connection that the same client
     (`origin`, a number by chance) had before; `attempt` counts, so that a late one ends nothing."""
@@ -23,6 +31,7 @@ class Hello(msgspec.Struct):
     auth: dict[str, bytes] = {}
     origin: int = 0  # 0: it does not say
     attempt: int = 0
+    peer: Peer | None = None  # a node of the same cluster: the connection becomes a link
 
 
 class Welcome(msgspec.Struct):
@@ -35,6 +44,8 @@ class Welcome(msgspec.Struct):
     max_frame: int
     max_in_flight: int
     features: list[str] = []
+    cluster_map: int = 0  # the version of the map; 0: not a cluster
+    peer: Peer | None = None  # to a node
 
 
 class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -367,10 +378,49 @@ class TxnReceipt(msgspec.Struct):
     duplicate: bool = False
 
 
+class ClusterMap(_Request):
+    """The map of the cluster, for one who has a version of it (0: none). Answer: bytes: `m` and the
+    packed map, or `d` and what changed since, or nothing if that version is the newest here."""
+
+    version: int = 0
+
+
+class ClusterStatus(_Request):
+    """The cluster as this node knows it. Answer: dict. With `plan`, also what would move next."""
+
+    plan: bool = False
+
+
+class ClusterChange(_Request):
+    """`drain`, `undrain` or `remove` a node, or set the `replication` to a value. Answer: int, the
+    version of the map after it."""
+
+    action: str
+    node: int = 0
+    value: int = 0
+
+
+class ClusterJoin(_Request):
+    """A new node asks to be let in, under a name of its own. Answer: ClusterJoined; the same name
+    gets the same answer."""
+
+    name: str
+
+
+class ClusterJoined(msgspec.Struct):
+    """What a new node has to know: its id, the cluster, and where the others are."""
+
+    node: int
+    cluster: int
+    shards: int
+    peers: list[tuple[int, str, int]]
+
+
 Request = (
     Open | Configure | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release | Producer
     | Offsets | OffsetAt | Commit | Committed | Claim | Unclaim | Put | Get | Remove | Scan | Watch
-    | SessionOpen | SessionKeep | SessionClose | Transact
+    | SessionOpen | SessionKeep | SessionClose | Transact | ClusterMap | ClusterStatus
+    | ClusterChange | ClusterJoin
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode

@@ -7,15 +7,17 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.cluster.commands import Command, Define, Found, Join, Outcome, Rejoin
+from penstock.cluster.commands import Command, Define, Drain, Found, Join, Outcome, Rejoin
 from penstock.cluster.consensus.membership import Membership
 from penstock.cluster.map import ClusterMap, NodeInfo
 from penstock.cluster.view import Limits
 from penstock.core.changes import Op
+from penstock.engine.maintenance import Pace
 from penstock.engine.member import Member, definition_of
 from penstock.engine.recovery import open_engine
 from penstock.errors import PenstockError
-from penstock.store.memory import MemoryDisk
+from penstock.sim.disk import SimDisk
+from penstock.sim.world import World as Chance
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.encode import encode_batch
@@ -40,23 +42,27 @@ SHARDS = 8
 LIMITS = Limits(grace_us=20_000_000)
 FLUSH_US = 1_500
 CLIENT = 77
+PACE = Pace()
+Answered = Callable[[bytes | None], None]  # a frame; None: there was none in time
 
 
 @dataclass
 class Host:
     number: int
-    disk: MemoryDisk
+    disk: SimDisk
     incarnation: int = 0
     member: Member | None = None
     answers: dict[int, bytes] = field(default_factory=dict)
+    paused_until_us: int = 0
 
 
 class World:
     """Everything from one seed; no clock, no threads."""
 
-    def __init__(self, seed: int, nodes: int = 3) -> None:
+    def __init__(self, seed: int, nodes: int = 3, pace: Pace = PACE) -> None:
         self.random = random.Random(seed)
         self.seed = seed
+        self.pace = pace
         self.now_us = 1_000_000
         self.hosts: dict[int, Host] = {}
         self.links: dict[frozenset[int], int] = {}  # which life of a link this is
@@ -64,6 +70,10 @@ class World:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
         self._requests = 0
+        self._waiting: dict[int, Answered] = {}
+        self._chance = Chance(seed)  # of the disks
+        self.slow = 0.0  # how many messages take long
+        self.power_losses: list[int] = []  # when
         self._last_at: dict[tuple[int, int, int], int] = {}
         self.start(1)
         self.run(2_500_000)
@@ -76,9 +86,13 @@ class World:
     # --- life ------------------------------------------------------------------------------
 
     def start(self, number: int) -> None:
-        host = self.hosts.setdefault(number, Host(number, MemoryDisk()))
+        disk = SimDisk(self._chance, slow_reads=0.0)
+        host = self.hosts.setdefault(number, Host(number, disk))
         host.incarnation += 1
-        engine = open_engine(host.disk, self.now_us, number, shards=SHARDS, segment_bytes=1 << 20)
+        host.paused_until_us = 0
+        engine = open_engine(
+            host.disk, self.now_us, number, shards=SHARDS, segment_bytes=1 << 16, pace=self.pace
+        )
         first = Membership(voters=(1,)) if number == 1 else Membership()
         host.member = Member(
             engine, number, host.incarnation, first, self.seed, self.now_us, LIMITS
@@ -98,6 +112,25 @@ class World:
         host.member = None
         for other in list(self.hosts):
             self.cut(number, other)
+
+    def lose_power(self, number: int) -> None:
+        """What was not synced is at the mercy of chance."""
+        self.kill(number)
+        self.hosts[number].disk.lose_power()
+        self.power_losses.append(self.now_us)
+
+    def pause(self, number: int, span_us: int) -> None:
+        """A node does nothing for a while, and then everything."""
+        self.hosts[number].paused_until_us = self.now_us + span_us
+
+    def join(self, number: int) -> None:
+        """Another node; the cluster must be able to decide."""
+        self.do(self.alive(), Join(node_info(number)))
+        self.start(number)
+
+    def drain(self, number: int) -> None:
+        """Everything moves off a node."""
+        self.do(self.alive(), Drain(number))
 
     def link(self, one: int, two: int) -> None:
         pair = frozenset((one, two))
@@ -136,7 +169,7 @@ class World:
         while True:
             tick_us, number = min(
                 (
-                    (host.member.next_due(), number)
+                    (max(host.member.next_due(), host.paused_until_us), number)
                     for number, host in self.hosts.items()
                     if host.member is not None
                 ),
@@ -185,15 +218,18 @@ class World:
             if life is not None:
                 self._deliver(host.number, node, life, b"".join(parts))
         for output in member.engine.take_outputs():
-            for part in [b"".join(output.parts)]:
-                if len(part) >= FRAME_BYTES:
-                    host.answers[FRAME.unpack_from(part)[4]] = part
+            part = b"".join(output.parts)
+            if len(part) >= FRAME_BYTES:
+                request = FRAME.unpack_from(part)[4]
+                if request in self._waiting:
+                    self._answer(request, part)
+                else:
+                    host.answers[request] = part
         flush = member.engine.next_flush(self.now_us)
         if flush is not None:
-            incarnation = host.incarnation
 
             def end() -> None:
-                if host.member is member and host.incarnation == incarnation:
+                if host.member is member and not self._later(host, end):
                     flush.run()
                     member.engine.end_flush(flush, None, self.now_us)
                     self._settle(host)
@@ -203,18 +239,30 @@ class World:
     def _deliver(self, source: int, target: int, life: int, data: bytes) -> None:
         """Links keep order, and what is on a link when it breaks is gone."""
         key = (source, target, life)
-        due_us = max(
-            self.now_us + self.random.randint(50, 2_000), self._last_at.get(key, 0) + 1
-        )
+        due_us = max(self.now_us + self._delay_us(), self._last_at.get(key, 0) + 1)
         self._last_at[key] = due_us
 
         def arrive() -> None:
             host = self.hosts[target]
+            if self._later(host, arrive):
+                return
             if self.links.get(frozenset((source, target))) == life and host.member is not None:
                 host.member.receive(source, memoryview(data), self.now_us)
                 self._settle(host)
 
         self._at(due_us - self.now_us, arrive)
+
+    def _delay_us(self) -> int:
+        if self.random.random() < self.slow:
+            return self.random.randint(2_000, 400_000)
+        return self.random.randint(50, 2_000)
+
+    def _later(self, host: Host, action: Callable[[], None]) -> bool:
+        """Whether a node is paused: then it happens after that, in the same order."""
+        if host.member is None or host.paused_until_us <= self.now_us:
+            return False
+        self._at(host.paused_until_us - self.now_us, action)
+        return True
 
     # --- the control plane -----------------------------------------------------------------
 
@@ -232,9 +280,21 @@ class World:
 
     def queue(self, name: str) -> int:
         """Defines a queue; its id."""
-        options = m.QueueOptions(durability="replicated", lease_ms=5_000)
+        return self._define(name, m.QueueOptions(durability="replicated", lease_ms=5_000))
+
+    def topic(self, name: str, partitions: int) -> int:
+        """Defines a topic; its id."""
+        options = m.TopicOptions(partitions=partitions, durability="replicated")
+        return self._define(name, options, [n % SHARDS for n in range(partitions)])
+
+    def table(self, name: str) -> int:
+        """Defines a table; its id."""
+        return self._define(name, m.TableOptions(durability="replicated"))
+
+    def _define(self, name: str, options: m.Options, placement: list[int] | None = None) -> int:
+        kind = next(kind for kind, known in m.OPTION_TYPES.items() if known is type(options))
         settings = {field: getattr(options, field) for field in options.__struct_fields__}
-        info = m.StreamInfo(0, "queue", name, "default", settings)
+        info = m.StreamInfo(0, kind, name, "default", settings, placement or [])
         outcome = self.do(self.alive(), Define(*definition_of(info), 0))
         assert outcome.accepted
         self.run(1_000_000)
@@ -249,6 +309,39 @@ class World:
         return member.plane.state.map()
 
     # --- clients ---------------------------------------------------------------------------
+
+    def send(self, number: int, verb: int, body: bytes, then: Answered, wait_us: int) -> None:
+        """A request that takes its time; `then` gets the answer, or None if there is none."""
+        self._requests += 1
+        request = self._requests
+        self._waiting[request] = then
+        host, incarnation = self.hosts[number], self.hosts[number].incarnation
+
+        def arrive() -> None:
+            if self._later(host, arrive):
+                return
+            if host.member is not None and host.incarnation == incarnation:
+                data = bytearray(frame(verb, request, 0, body))
+                host.member.engine.receive(CLIENT, data, self.now_us)
+                self._settle(host)
+
+        self._at(self._delay_us(), arrive)
+        self._at(wait_us, lambda: self._give_up(request))
+
+    def _answer(self, request: int, answer: bytes) -> None:
+        def arrive() -> None:
+            if (then := self._waiting.pop(request, None)) is not None:
+                then(answer)
+
+        self._at(self._delay_us(), arrive)
+
+    def _give_up(self, request: int) -> None:
+        if (then := self._waiting.pop(request, None)) is not None:
+            then(None)
+
+    def after(self, delay_us: int, action: Callable[[], None]) -> None:
+        """Something that a client does in a while."""
+        self._at(delay_us, action)
 
     def request(self, number: int, verb: int, body: bytes, wait_us: int = 3_000_000) -> memoryview:
         """Asks a node; TimeoutError if there is no answer, PenstockError if it is one."""

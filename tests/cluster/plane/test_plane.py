@@ -8,7 +8,9 @@ import pytest
 from tests.cluster.plane.world import World
 
 from penstock.cluster.commands import Define, Drain
+from penstock.cluster.plane.messages import Ask, Proposal, pack
 from penstock.cluster.state import ClusterState
+from penstock.errors import ProtocolError
 
 
 def state_of(world: World, number: int = 1) -> ClusterState:
@@ -119,3 +121,17 @@ def test_it_recovers_from_whatever_happens(seed: int):
     world.run(60_000_000)
     assert_even(state_of(world), {1, 2, 3}, 3)
     assert len({state_of(world, number).snapshot() for number in (1, 2, 3)}) == 1
+
+
+def test_a_proposal_that_no_node_could_read_is_refused():
+    world = grown(1, 3)
+    leader = world.leader()
+    assert leader is not None
+    plane = world.hosts[leader].plane
+    assert plane is not None
+    unreadable = pack(Proposal(2, 1, 1, b"\xc1"))
+    for proposal in (b"\xc1", unreadable):
+        with pytest.raises(ProtocolError):
+            plane.receive(2, pack(Ask(proposal)), world.now_us)
+    world.run(2_000_000)
+    assert world.do(1, Define("queue/default/q", b"x", 0)).accepted

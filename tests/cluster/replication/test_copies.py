@@ -23,7 +23,7 @@ from penstock.cluster.replication.messages import (
     pack,
     unpack,
 )
-from penstock.cluster.replication.owner import Owned
+from penstock.cluster.replication.owner import Out, Owned
 from penstock.cluster.replication.tail import MAX_TAIL_RECORDS, Tail
 from penstock.core.epochs import Epochs
 from penstock.errors import ProtocolError
@@ -59,11 +59,6 @@ def _no_waiting_for_new_members(owned: Owned, command: object, now_us: int) -> N
     owned._out.commands.append(command)  # type: ignore[arg-type]
 
 
-def _listens_to_anyone(followed: Followed, node: int, epoch: int) -> bool:
-    followed.epoch = epoch
-    return True
-
-
 def _received_counts_as_synced(real: Callable[..., None]) -> Callable[..., None]:
     def accepted(owned: Owned, node: int, message: Accepted, now_us: int) -> None:
         real(owned, node, message._replace(synced=message.received), now_us)
@@ -72,13 +67,22 @@ def _received_counts_as_synced(real: Callable[..., None]) -> Callable[..., None]
 
 
 BROKEN = {
-    "an old owner is listened to": (Followed, "_listens", _listens_to_anyone),
     "new members are not waited for": (Owned, "_ask", _no_waiting_for_new_members),
     "logs always agree": (Epochs, "agrees", lambda *_: True),
     "what was received counts as synced": (
         Owned, "accepted", _received_counts_as_synced(Owned.accepted),
     ),
 }  # fmt: skip
+
+
+def test_an_old_owner_is_told_so_and_not_listened_to():
+    out = Out()
+    followed = Followed(7, 3, 5, 2, out)
+    followed.probed(1, Probe(7, 2, 1))
+    followed.asked(1, Confirm(7, 2, 1))
+    assert followed.offered(1, Records(7, 2, 0, [Record(1, 2, 6, b"", None)])) == []
+    assert out.messages == [(1, Stale(7, 3))] * 3
+    assert followed.received == 5
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -70,6 +70,7 @@ class World:
         self.forgotten: set[bytes] = set()  # by a disk, because it was not synced
         self.uncopied: list[tuple[int, int]] = []
         self.promotions = 0
+        self.deaf = 0  # a node that does not hear of changes for a while
         for number in self.copies:
             self.learn(number)
 
@@ -208,7 +209,7 @@ class World:
             elif isinstance(message, Accepted):
                 owned.accepted(sender, message, self.now_us)
             else:
-                owned.confirmed(sender, message)
+                owned.confirmed(sender, message, self.now_us)
         elif followed is not None:
             if isinstance(message, Probe):
                 followed.probed(sender, message)
@@ -340,7 +341,7 @@ class World:
             self.link(one, two)
         elif chance < 0.77:
             self.cut(one, two)
-        elif chance < 0.85:
+        elif chance < 0.85 and one != self.deaf:
             self.learn(one)
         elif chance < 0.93:
             self.decide()
@@ -350,8 +351,10 @@ class World:
             self.crash(one)
         elif chance < 0.96:
             self.restart(one)
-        elif chance < 0.97:
+        elif chance < 0.98:
             self.promote()
+        elif chance < 0.985:
+            self.deaf = self.random.choice([0, *numbers])
         else:
             self.tick(one)
 

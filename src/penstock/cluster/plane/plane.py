@@ -67,6 +67,7 @@ class ControlPlane:
         self.state = state
         self.out = Out()
         self._incarnation = incarnation
+        self.leaving = False  # it is about to stop, and says no more that it lives
         self._limits = limits or Limits()
         self._leading: Leading | None = None
         self._asked: dict[int, _Asked] = {}
@@ -92,6 +93,7 @@ class ControlPlane:
                 raise ProtocolError(f"node {source} speaks for node {inner.source}")
             self.raft.step(inner, now_us)
         elif isinstance(message, Ask):
+            read_command(unpack_proposal(message.proposal).command)  # all would stumble over it
             self._propose(message.proposal, now_us)
         elif self._leading is not None:
             if isinstance(message, Beat):
@@ -105,7 +107,8 @@ class ControlPlane:
         self.raft.tick(now_us)
         if now_us >= self._beat_us:
             self._beat_us = now_us + BEAT_US
-            self._tell_voters(Beat(self._incarnation), now_us)
+            if not self.leaving:
+                self._tell_voters(Beat(self._incarnation), now_us)
         for asked in self._asked.values():
             if now_us >= asked.due_us:
                 self._send_ask(asked, now_us)

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.cluster.commands import Command, GrowInSync, ShrinkInSync
-from penstock.cluster.map import ShardPlace
+from penstock.cluster.map import STRONG, ShardPlace
 from penstock.cluster.replication.messages import (
     Accepted,
     Confirm,
@@ -31,7 +31,6 @@ from penstock.wire.entry import Entry
 
 PATIENCE_US = 1_000_000  # a member of the in-sync set that accepts nothing for so long is left out
 WINDOW_BYTES = 4 << 20  # on the way to one follower of one shard
-STRONG = 2  # so many copies are waited for; further ones follow as they can
 
 
 class Link(Enum):
@@ -57,6 +56,7 @@ class Follower:
     way: deque[tuple[int, int]] = field(default_factory=deque)  # (last number, bytes) of packets
     way_bytes: int = 0
     waited_since_us: int | None = None  # it owes an answer since then
+    asked: int = 0  # the last question whether this node is the owner, and the last answer
     confirmed: int = 0
 
 
@@ -105,8 +105,9 @@ class Owned:
 
     # --- the cluster map -------------------------------------------------------------------
 
-    def placed(self, place: ShardPlace, now_us: int) -> None:
-        """The control plane says who holds the shard and who is in sync, in this epoch."""
+    def placed(self, place: ShardPlace, now_us: int, strong: tuple[int, ...] = ()) -> None:
+        """The control plane says who holds the shard and who is in sync, in this epoch. `strong`
+        are those that should be in sync, the owner among them; else the first replicas."""
         others = {node for node in (*place.replicas, place.joining) if node not in (0, self.node)}
         for node in self.followers.keys() - others:
             del self.followers[node]
@@ -115,7 +116,7 @@ class Owned:
             if node in self._linked:
                 self._probe(node, self.followers[node], now_us)
         self.in_sync = place.in_sync
-        self._strong = (*place.replicas[:STRONG], place.joining)
+        self._strong = (*(strong or place.replicas[:STRONG]), place.joining)
         if place.version != self._version:
             # What was asked for held for the version before: it was done, or never will be.
             self._version, self._asked = place.version, None
@@ -147,10 +148,7 @@ class Owned:
         waiting = self._waiting
         if not waiting:
             return
-        members = set(self.in_sync)
-        if isinstance(self._asked, GrowInSync):
-            members.add(self._asked.node)
-        others = [self.followers[node] for node in members - {self.node}]
+        others = [self.followers[node] for node in self._waited_for()]
         received = min([each.received for each in others] + [self.local_done])
         synced = min([each.synced for each in others] + [self.local_done])
         confirmed = min((each.confirmed for each in others), default=self._confirms)
@@ -162,20 +160,28 @@ class Owned:
             self.committed = max(self.committed, number)
             self._out.committed.append(waiting.popleft().entry)
 
-    def barrier(self, entry: Entry) -> None:
+    def _waited_for(self) -> list[int]:
+        """Those without whom nothing is committed: the others in sync, and who is about to be."""
+        members = {*self.in_sync} - {self.node}
+        if isinstance(self._asked, GrowInSync):
+            members.add(self._asked.node)
+        return sorted(members)
+
+    def barrier(self, entry: Entry, now_us: int = 0) -> None:
         """Hands an entry that is no record over when all that was logged before is as safe as it
         asks for, and the in-sync set has confirmed since now that this node is the owner."""
         self._confirms += 1
-        for node in self.in_sync:
-            if node != self.node:
-                message = Confirm(self.shard, self.epoch, self._confirms)
-                self._out.messages.append((node, message))
+        for node in self._waited_for():
+            self._ask_confirmation(node, self.followers[node])
+            if self.followers[node].waited_since_us is None:
+                self.followers[node].waited_since_us = now_us
         self._waiting.append(_Waiting(self._tail.last, entry, self._confirms))
         self._commit()
 
     def uncommitted(self) -> list[Record]:
-        """Records that are not committed, in order."""
-        return self._tail.after(self.committed, 1 << 62) or []
+        """Records that may not be handed over yet, in order: those that are committed may have to
+        wait for other shards of the node before their turn comes."""
+        return self._tail.after(self._tail.first - 1, 1 << 62) or []
 
     def abandon(self) -> list[Entry]:
         """Another node owns the shard, or it is not known who: what was not committed."""
@@ -200,9 +206,14 @@ class Owned:
         follower.way_bytes = 0
         follower.waited_since_us = follower.waited_since_us or now_us
         self._out.messages.append((node, Probe(self.shard, self.epoch, follower.round)))
-        if self._confirms > follower.confirmed:  # the question, or its answer, may be lost
+        self._ask_confirmation(node, follower)  # the question, or its answer, may be lost
+
+    def _ask_confirmation(self, node: int, follower: Follower) -> None:
+        """What barriers wait for, of a follower that was not asked or has not answered."""
+        if self._confirms > follower.confirmed:
             message = Confirm(self.shard, self.epoch, self._confirms)
             self._out.messages.append((node, message))
+            follower.asked = self._confirms
 
     def unlinked(self, node: int, now_us: int) -> None:
         """The connection to a node is gone."""
@@ -222,6 +233,7 @@ class Owned:
         ):
             return
         agrees = self._epochs.agrees(position.last, position.last_epoch)
+        agrees = agrees and position.last <= self._tail.last
         if not agrees or self._tail.after(position.last, 0) is None:
             self._copy(node, follower)
             return
@@ -249,7 +261,7 @@ class Owned:
         follower.link = Link.STREAMED
         follower.sent = follower.received = last
         follower.synced = 0  # it says so itself right after its position
-        follower.waited_since_us = None
+        self._answers(follower, now_us)
         self._stream(node, follower, now_us)
         self._consider(node, follower, now_us)
         self._commit()
@@ -269,6 +281,11 @@ class Owned:
             message = Records(self.shard, self.epoch, self._out.version, records)
             self._out.messages.append((node, message))
 
+    def _answers(self, follower: Follower, now_us: int) -> None:
+        """A follower has said something: it may owe more, but has time again."""
+        owes = follower.synced != follower.sent or follower.asked > follower.confirmed
+        follower.waited_since_us = now_us if owes else None
+
     def accepted(self, node: int, message: Accepted, now_us: int) -> None:
         """A follower has more than before."""
         follower = self.followers.get(node)
@@ -283,7 +300,7 @@ class Owned:
         follower.synced = max(follower.synced, message.synced)
         while follower.way and follower.way[0][0] <= follower.received:
             follower.way_bytes -= follower.way.popleft()[1]
-        follower.waited_since_us = None if follower.synced == follower.sent else now_us
+        self._answers(follower, now_us)
         self._stream(node, follower, now_us)
         self._consider(node, follower, now_us)
         self._commit()
@@ -300,6 +317,7 @@ class Owned:
         ):
             grow = GrowInSync(self.shard, self.epoch, self.node, node, self._version)
             self._ask(grow, now_us)
+            self._ask_confirmation(node, follower)  # barriers wait for it from now on
 
     # --- the control plane -----------------------------------------------------------------
 
@@ -361,9 +379,12 @@ class Owned:
             if follower is not None and follower.waited_since_us is not None
         ]
 
-    def confirmed(self, node: int, message: Confirmed) -> None:
+    def confirmed(self, node: int, message: Confirmed, now_us: int = 0) -> None:
         """A follower knows of no other owner."""
         follower = self.followers.get(node)
-        if follower is not None and message.epoch == self.epoch:
-            follower.confirmed = max(follower.confirmed, message.number)
-            self._commit()
+        if follower is None or message.epoch != self.epoch or message.number > follower.asked:
+            return
+        follower.confirmed = max(follower.confirmed, message.number)
+        if follower.link is Link.STREAMED:
+            self._answers(follower, now_us)
+        self._commit()

@@ -1,0 +1,230 @@
+"""Routes of pops: every message is found, no empty node is visited twice without news of it, and
+consumers park only when all is empty, whatever becomes of the notices."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from penstock.cluster import pops
+from penstock.cluster.pops import MAX_LISTED, Ask, Hint, Park, Pop, PopRoute, QueueOwner
+from penstock.errors import InvalidError, LimitError
+
+NODES = 5
+CONSUMERS = 3
+MAX_ROUNDS = 2000  # more than 50 pushes of 4 messages need
+
+
+class Fabric(RuleBasedStateMachine):
+    """Nodes that hold so many messages each, an owner that hears of it late, twice and in any
+    order, and consumers that follow their routes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = [0] * NODES
+        self.fills = [0] * NODES
+        self.notices: list[tuple[bool, int, int]] = []
+        self.sent: list[tuple[bool, int, int]] = []
+        self.owner = QueueOwner()
+        self.routes: list[PopRoute] = []
+        self.over: list[dict[int, int]] = [{} for _ in range(CONSUMERS)]  # fills seen empty
+        self.heard: list[dict[int, int]] = [{} for _ in range(CONSUMERS)]  # latest fills listed
+        self.visits = self.pushed = self.popped = 0
+
+    @initialize(local=st.lists(st.none() | st.integers(0, NODES - 1), min_size=3, max_size=3))
+    def begin(self, local: list[int | None]) -> None:
+        self.routes = [PopRoute(node) for node in local]
+
+    @rule(node=st.integers(0, NODES - 1), count=st.integers(1, 4))
+    def push(self, node: int, count: int) -> None:
+        if not self.held[node]:
+            self.fills[node] += 1
+            self.notify(True, node)
+        self.held[node] += count
+        self.pushed += count
+
+    @rule(data=st.data(), repeat=st.booleans())
+    def notice(self, data: st.DataObject, repeat: bool) -> None:
+        """One arrives, perhaps again."""
+        if self.sent:
+            of = self.sent if repeat or not self.notices else self.notices
+            self.deliver(data.draw(st.sampled_from(of)))
+
+    @rule(consumer=st.integers(0, CONSUMERS - 1))
+    def step(self, consumer: int) -> None:
+        self.advance(consumer)
+
+    def advance(self, consumer: int) -> bool:
+        """What the route says; whether there was something to do."""
+        route = self.routes[consumer]
+        todo = route.next()
+        assert route.next() == todo
+        if isinstance(todo, Pop):
+            self.visit(consumer, todo.node)
+        elif isinstance(todo, Ask):
+            hints = self.owner.ask(consumer, todo.emptied)
+            self.tell(consumer, hints)
+        return not isinstance(todo, Park)
+
+    @rule()
+    def owner_is_replaced(self) -> None:
+        """The new one knows nothing; consumers that waited ask again, nodes say what they have."""
+        self.owner = QueueOwner(range(NODES))
+        for node in range(NODES):
+            if self.held[node]:
+                self.notify(True, node)
+        for consumer, route in enumerate(self.routes):
+            if isinstance(route.next(), Park):
+                self.tell(consumer, self.owner.ask(consumer))
+
+    @invariant()
+    def who_parks_knows_of_nothing(self) -> None:
+        """What a parked consumer does not know is on its way to the owner, who will tell it."""
+        coming = {(node, fill) for full, node, fill in self.notices if full}
+        for route in self.routes:
+            if isinstance(route.next(), Park):
+                for node in range(NODES):
+                    assert not self.held[node] or (node, self.fills[node]) in coming
+
+    def teardown(self) -> None:
+        """When all notices have arrived, everything is found, and all park."""
+        while self.notices:
+            self.deliver(self.notices[0])
+        visits = self.visits
+        left = sum(self.held)
+        for _ in range(MAX_ROUNDS):
+            if not any(self.advance(consumer) for consumer in range(len(self.routes))):
+                break
+            while self.notices:
+                self.deliver(self.notices[0])
+        else:
+            raise AssertionError("they go on for ever")
+        if self.routes:
+            assert sum(self.held) == 0
+            assert self.popped == self.pushed
+            # One empty answer for each consumer and node, beside those that found something.
+            assert self.visits - visits <= left + CONSUMERS * NODES
+
+    def visit(self, consumer: int, node: int) -> None:
+        self.visits += 1
+        over = self.over[consumer].get(node)
+        assert over is None or self.heard[consumer].get(node, -1) > over, "without news"
+        if self.held[node]:
+            self.held[node] -= 1
+            self.popped += 1
+            self.routes[consumer].found(node, 1)
+            if not self.held[node]:
+                self.notify(False, node)
+        else:
+            self.routes[consumer].empty(node, self.fills[node])
+            self.over[consumer][node] = self.fills[node]
+
+    def notify(self, full: bool, node: int) -> None:
+        self.notices.append((full, node, self.fills[node]))
+        self.sent.append(self.notices[-1])
+
+    def deliver(self, notice: tuple[bool, int, int]) -> None:
+        full, node, fill = notice
+        if notice in self.notices:
+            self.notices.remove(notice)
+        if not full:
+            self.owner.emptied(node, fill)
+            return
+        for consumer in self.owner.filled(node, fill):
+            self.tell(consumer, self.owner.ask(consumer))
+
+    def tell(self, consumer: int, hints: tuple[Hint, ...]) -> None:
+        for node, fill in hints:
+            self.heard[consumer][node] = max(fill, self.heard[consumer].get(node, fill))
+        self.routes[consumer].listed(hints)
+
+
+TestFabric = Fabric.TestCase
+
+
+def test_local_first_then_the_last_that_had_some_then_the_list():
+    route = PopRoute(local=3)
+    assert route.next() == Pop(3)
+    route.empty(3, 0)
+    assert route.next() == Ask((Hint(3, 0),))
+    route.listed([Hint(5, 1), Hint(6, 1), Hint(7, 4)])
+    assert route.next() == Pop(5)
+    route.found(5, 10)
+    assert route.next() == Pop(5)
+    route.listed([Hint(3, 1)])  # the local node tells of itself
+    assert route.next() == Pop(3)
+    route.empty(3, 1)
+    assert route.next() == Pop(5)
+    route.empty(5, 1)
+    assert route.next() == Pop(6)
+
+
+def test_a_node_that_stays_empty_is_listed_in_vain():
+    route = PopRoute()
+    route.listed([Hint(5, 8)])
+    route.empty(5, 2)  # less than what was heard of it
+    assert route.next() == Ask((Hint(5, 8),))
+    route.listed([Hint(5, 8)])
+    assert route.next() == Ask((Hint(5, 8),))
+    route.listed([])
+    assert route.next() == Park()
+    route.listed([Hint(5, 9)])
+    assert route.next() == Pop(5)
+
+
+def test_what_a_node_says_of_itself_counts_more_than_what_was_heard_of_it():
+    route = PopRoute()
+    route.listed([Hint(5, 1)])
+    route.empty(5, 3)  # others emptied it three times meanwhile
+    route.listed([Hint(5, 2), Hint(5, 3)])
+    assert route.next() == Ask((Hint(5, 3),))
+
+
+def test_no_messages_are_not_found():
+    with pytest.raises(InvalidError):
+        PopRoute(1).found(1, 0)
+
+
+@given(st.permutations([(full, fill) for full in (True, False) for fill in (1, 2, 3)]))
+def test_the_order_of_notices_does_not_matter(notices):
+    owner = QueueOwner()
+    for full, fill in notices:
+        if full:
+            owner.filled(1, fill)
+        else:
+            owner.emptied(1, fill)
+    assert owner.ask(7) == ()
+    assert owner.filled(1, 4) == [7]
+    assert owner.filled(1, 4) == []
+    assert owner.ask(7) == (Hint(1, 4),)
+
+
+def test_consumers_spread_over_the_nodes_and_lists_are_bounded():
+    owner = QueueOwner()
+    for node in range(1, 201):
+        owner.filled(node, 1)
+    lists = [owner.ask(consumer) for consumer in range(200)]
+    assert {hints[0].node for hints in lists} == set(range(1, 201))
+    assert {len(hints) for hints in lists} == {MAX_LISTED}
+
+
+def test_who_leaves_is_not_told_and_who_is_gone_is_not_named():
+    owner = QueueOwner()
+    owner.ask(1)
+    owner.ask(2)
+    owner.leave(1)
+    assert owner.filled(9, 1) == [2]
+    owner.gone(9)
+    assert owner.ask(2) == ()
+
+
+def test_waiting_is_bounded(monkeypatch):
+    monkeypatch.setattr(pops, "MAX_WAITING", 2)
+    owner = QueueOwner()
+    owner.ask(1)
+    owner.ask(2)
+    assert owner.ask(2) == ()
+    with pytest.raises(LimitError):
+        owner.ask(3)

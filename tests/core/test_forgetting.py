@@ -1,0 +1,40 @@
+"""Forgetting an idle part of a queue is a record: whoever folds the log forgets it there, too."""
+
+from __future__ import annotations
+
+from penstock.core.effects import Append
+from penstock.core.fabric import Fabric
+from penstock.core.queues import FORGET_AFTER_US
+from penstock.core.shard import Replayed
+from penstock.wire import messages as m
+
+
+def node() -> Fabric:
+    fabric = Fabric(1, 0)
+    fabric.control.defined(m.StreamInfo(1, "queue", "q", "default", {}))
+    fabric.kernel.shards[0].queue(1).leases.skip(40)
+    return fabric
+
+
+def test_owner_and_follower_forget_the_same():
+    owner, follower = node(), node()
+    owner.kernel.now_us = FORGET_AFTER_US + 1
+    owner.queues.forget_idle(owner.kernel.shards[0])
+    (effect,) = owner.take_effects()
+    assert isinstance(effect, Append)
+    entry = effect.entry
+    record = Replayed(0, entry.kind, entry.number, entry.meta, None, 0, 0, entry.epoch)
+    follower.replay(record, 5)
+    for fabric in (owner, follower):
+        shard = fabric.kernel.shards[0]
+        assert shard.queues == {}
+        assert (shard.last, shard.first_grant) == (1, 41)
+
+
+def test_who_does_not_own_a_shard_forgets_nothing_by_itself():
+    fabric = node()
+    fabric.kernel.now_us = FORGET_AFTER_US + 1
+    fabric.end_shard(fabric.kernel.shards[0])
+    fabric.queues.forget_idle(fabric.kernel.shards[0])
+    assert 1 in fabric.kernel.shards[0].queues
+    assert fabric.take_effects() == []
