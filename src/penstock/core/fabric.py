@@ -308,8 +308,9 @@ class Fabric:
         elif isinstance(note, SessionEnded):
             self.tables.sessions.pop(note.session, None)
 
-    def restart(self, now_us: int, first_grant: int = 1) -> None:
-        """After the last record: time starts anew, and cut-off transactions are carried out.
+    def restart(self, now_us: int, first_grant: int = 1, owns: bool = True) -> None:
+        """After the last record: time starts anew, and cut-off transactions are carried out, unless
+        others say who owns the shards (`begin_shard`): then nothing is logged.
 
         `first_grant` is above all grants that were ever given, also those that are lost.
         """
@@ -323,6 +324,8 @@ class Fabric:
         for shard in (*kernel.shards, kernel.control):
             shard.restart(now_us, first_grant)
             shard.safe = shard.last
+        if not owns:
+            return
         self.tables.restart()
         for shard in kernel.shards:
             self.queues.begin(shard)

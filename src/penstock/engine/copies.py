@@ -94,6 +94,10 @@ class Copies:
 
     def advance(self, now_us: int) -> bool:
         """Goes on with copies that wait for the disk; whether one is in place now."""
+        for shard, epoch, _ in [each.key for each in self._receiving.values()]:
+            if not self._replicas.may_copy(shard, epoch):  # there is another owner
+                self._drop(shard)
+                self._replicas.replaced(shard)
         done = [each for each in self._receiving.values() if each.advance(now_us)]
         for receiving in done:
             shard, epoch, _ = receiving.key

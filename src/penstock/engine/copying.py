@@ -212,7 +212,9 @@ class Receiving:
 
     def give_up(self) -> None:
         """The copy will not be finished: what was stored for it is of no use."""
-        if not self.installed:
+        if self.installed:
+            self._forget()
+        else:
             self._engine.fabric.kernel.free(
                 [(entry.location, entry.length) for entry in self._entries.values()]
             )

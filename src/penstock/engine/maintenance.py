@@ -193,7 +193,10 @@ class Maintenance:
     def _snapshot_all(self) -> Generator[Work | None, None, None]:
         """Snapshots all shards, a few at a time, while the node goes on."""
         engine, fabric = self.engine, self.engine.fabric
-        position, moves = engine.journal.written, self._moves
+        position, replicas = engine.journal.written, engine.replicas
+        while replicas is not None and not replicas.is_committed(position):
+            yield None  # what is not committed is in no snapshot, and would not be replayed either
+        moves = self._moves
         self._appended = engine.journal.appended_bytes
         self._records = engine.journal.appended_records
         covered = set(self._covered)

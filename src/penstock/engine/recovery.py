@@ -113,7 +113,7 @@ def open_engine(
     # are above all that were given before, whatever a power loss took.
     # A clock that was set back goes on where it was: what lasts for a time must begin there, too.
     now_us = max(now_us, fabric.newest_us())
-    fabric.restart(now_us, files.next_number << GRANT_BITS)
+    fabric.restart(now_us, files.next_number << GRANT_BITS, owns=not consensus.number)
     engine.settle(now_us)
     return engine
 

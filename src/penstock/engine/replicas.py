@@ -281,6 +281,11 @@ class Replicas:
             self._ready.discard(entry)
             self._taken.append(entry)
 
+    def is_committed(self, position: int) -> bool:
+        """Whether nothing in line is in the journal before a position."""
+        first = next((entry.location for entry in self._line if entry.location), position)
+        return first >= position
+
     def take_committed(self) -> list[Entry]:
         """What is committed since the last time, in the order in which it was logged."""
         self._advance()

@@ -8,25 +8,19 @@ from tests.cluster.members.chaos import Chaos
 from penstock.engine.maintenance import Pace
 
 OFTEN = Pace(checkpoint_records=300)
-# A checkpoint that begins while a push waits for other nodes forgets it: neither its snapshot nor
-# the journal after it has the push. Every copy of a shard ends with a checkpoint.
-FORGETS = pytest.mark.xfail(reason="checkpoints forget what is not committed", strict=False)
 
 
-@FORGETS
 @pytest.mark.parametrize("seed", range(1))
 def test_promises_are_kept_in_a_short_life(seed: int):
     assert Chaos(seed, rounds=3).run().check() == []
 
 
-@FORGETS
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_promises_are_kept(seed: int):
     assert Chaos(seed, pace=OFTEN).run().check() == []
 
 
-@FORGETS
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_promises_are_kept_while_nodes_come_and_go(seed: int):
