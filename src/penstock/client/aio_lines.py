@@ -106,7 +106,9 @@ class Lines:
                     except UnavailableError:
                         line.blamed = line.blamed or owner
                         continue
-                    if owner == routes.owner(shard) and not self._must_wait(shard, line):
+                    if owner != routes.owner(shard):
+                        continue  # the news of that came while nobody here listened
+                    if not self._must_wait(shard, line):
                         self._send(line, link)
                 if not line.blamed and (line or self._astray(shard)):
                     await self._cluster.hear()
