@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 
 from penstock.embedded import Inline, embed
+from penstock.engine.maintenance import Pace
 from penstock.engine.recovery import open_engine
 from penstock.errors import LeaseLostError
+from penstock.store.files import Limits
 from penstock.testing import FakeClock, MemoryDisk
 
 SEGMENT = 256 << 10
+# As many segments of dead bytes, beside what is live, as a node has by default.
+PACE = Pace(limits=Limits(dead_bytes=4 * SEGMENT))
 
 
 def small_segments(disk: MemoryDisk, clock: FakeClock) -> Inline:
-    engine = open_engine(disk, clock.now_us(), 1, shards=4, segment_bytes=SEGMENT)
+    engine = open_engine(disk, clock.now_us(), 1, shards=4, segment_bytes=SEGMENT, pace=PACE)
     return Inline(engine, disk, clock)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.store.cleaner import Cleaner, CleanJob, Live
 from penstock.store.disk import DiskError
-from penstock.store.files import Files
+from penstock.store.files import Files, Limits
 from penstock.store.journal import Journal
 from penstock.store.locations import split
 from penstock.store.memory import MemoryDisk
@@ -19,6 +19,8 @@ from penstock.wire.batch import Batch
 from penstock.wire.entry import Entry
 
 DIRECTORY = 5
+
+EAGER = Limits(keep_journal=8, dead_bytes=0)
 
 
 class Table:
@@ -121,7 +123,7 @@ def test_cleaning_keeps_live_rows_and_bounds_the_disk(batch_of, batches, rng) ->
                 if rng.random() < 0.4:
                     table.kill(location, position)
         expected = sorted(table.values(disk))
-        victims = files.victims()
+        victims = files.victims(EAGER)
         for _ in range(100):
             if not victims:
                 break
@@ -129,7 +131,7 @@ def test_cleaning_keeps_live_rows_and_bounds_the_disk(batch_of, batches, rng) ->
                 drive(cleaner.clean(victims[0]), table)
             drop(cleaner, victims[0])
             assert sorted(table.values(disk)) == expected
-            victims = files.victims()
+            victims = files.victims(EAGER)
         assert not victims
         open_bytes = sum(file.used for file in files.all() if file.kind == "j" and not file.sealed)
         assert files.used_bytes <= 2 * files.live_bytes + open_bytes + 64 * len(files)

@@ -29,9 +29,9 @@ FILES = st.lists(
 )
 
 
-@given(FILES, st.integers(0, 9))
-def test_victims(files: list[DataFile], keep: int) -> None:
-    chosen = victims(files, Limits(keep_journal=keep))
+@given(FILES, st.integers(0, 9), st.integers(0, 2000))
+def test_victims(files: list[DataFile], keep: int, idle: int) -> None:
+    chosen = victims(files, Limits(keep_journal=keep, dead_bytes=idle))
     by_number = {file.number: file for file in files}
     assert len(set(chosen)) == len(chosen)
     assert all(by_number[number].sealed or by_number[number].kind == "s" for number in chosen)
@@ -40,7 +40,7 @@ def test_victims(files: list[DataFile], keep: int) -> None:
     assert len(sealed_journal) <= keep
     open_journal = sum(file.used for file in rest if file.kind == "j" and not file.sealed)
     live = sum(file.live for file in rest)
-    assert sum(file.records for file in rest) <= 2 * live + open_journal
+    assert sum(file.records for file in rest) <= 2 * live + open_journal + idle
     dead_first = [by_number[number] for number in chosen]
     half_dead = [file for file in dead_first if file.live == 0 or 2 * file.dead >= file.records]
     assert dead_first[: len(half_dead)] == half_dead

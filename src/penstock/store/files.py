@@ -51,10 +51,13 @@ class DataFile:
 class Limits(NamedTuple):
     """When a file is worth cleaning."""
 
-    keep_journal: int = 8
+    keep_journal: int = 16
     """Sealed journal segments that may stay, however live they are."""
     dead_percent: int = 50
     """A file is cleaned when at least this part of it is dead."""
+    dead_bytes: int = 256 << 20
+    """So much may be dead, in all files that are partly live, before one of them is cleaned. Most
+    of what is in a queue dies soon: who waits a little has nothing to copy."""
 
 
 class Files:
@@ -191,18 +194,22 @@ def victims(files: Iterable[DataFile], limits: Limits) -> list[int]:
     """Numbers of the files to clean, in order: most dead first, then the overdue by age.
 
     - A sealed journal segment, and any shard segment, is worth cleaning when `dead_percent` of it
-      is dead. An open shard segment counts too: there may be one for each shard, and together they
-      would hold more than a constant. One without any live byte needs no copying.
+      is dead, and all such files together hold more than `dead_bytes` that nobody wants. An open
+      shard segment counts too: there may be one for each shard, and together they would hold more
+      than a constant. One without any live byte needs no copying: it is always chosen.
     - Of the sealed journal segments the oldest beyond `keep_journal` are cleaned however live they
       are, so that the journal stays short and replay of a shard becomes sequential.
 
     A number in the list says nothing about when the file may go: a journal segment is needed until
     a durable checkpoint covers it, and a cleaned file until one covers its moves.
     What is not chosen is less than `dead_percent` dead, or the open journal segment; hence at the
-    default used <= 2 x live + one segment and the headers once the list is worked off.
+    default used <= 2 x live + `dead_bytes` + one segment and the headers once the list is worked
+    off.
     """
     candidates = [file for file in files if file.sealed or (file.kind == SHARD and file.used)]
     dead = [file for file in candidates if _is_dead(file, limits.dead_percent)]
+    if sum(file.dead for file in dead if file.live) <= limits.dead_bytes:
+        dead = [file for file in dead if not file.live]
     dead.sort(key=lambda file: (file.live / max(1, file.records), -file.used, file.number))
     chosen = {file.number for file in dead}
     journal = sorted(
