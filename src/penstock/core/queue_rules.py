@@ -5,6 +5,7 @@ Decisions are returned as entries of the log; only folding them (`QueueShard`) c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop
 
 from penstock.core.changes import Change, Given, Op
@@ -97,18 +98,28 @@ def _out_of_tries(queue: QueueShard, grant: Grant) -> bool:
 def overdue(queue: QueueShard, now_us: int) -> list[Change]:
     """Leases that ran out and messages whose time-to-live is over: some of them, if there are many.
 
-    What is left of the leases can wait a moment, as none of them is worth anything any more.
+    In the order in which it came to be: a message that was leased when its time came is kept, also
+    if both moments passed unnoticed. What is left of the leases can wait a moment, as none of them
+    is worth anything any more; until then no message is too old.
     """
-    changes: list[Change] = []
+    found: list[tuple[int, Change]] = []
     for grant in queue.leases.expired(now_us, SWEEP_CHANGES, SWEEP_MESSAGES):
         op = Op.DEAD if _out_of_tries(queue, grant) else Op.EXPIRE
-        changes.append(Change(op, grant.span, grant.number, grant.position))
-    most = len(changes) + SWEEP_CHANGES
-    while queue.ttl and queue.ttl[0][0] <= now_us and len(changes) < most:
-        stored = queue.find(heappop(queue.ttl)[1])
-        if stored is not None:
-            changes.append(Change(Op.DROP, stored.span, 0, stored.base))
-    return changes
+        found.append((grant.deadline_us, Change(op, grant.span, grant.number, grant.position)))
+    if (leases_us := queue.leases.next_due()) is None or leases_us > now_us:
+        found += _too_old(queue, now_us)
+        found.sort(key=lambda each: each[0])
+    return [change for _, change in found]
+
+
+def _too_old(queue: QueueShard, now_us: int) -> Iterator[tuple[int, Change]]:
+    """When their time came, and what is to be done."""
+    for _ in range(SWEEP_CHANGES):
+        if not queue.ttl or queue.ttl[0][0] > now_us:
+            return
+        due_us, base = heappop(queue.ttl)
+        if (stored := queue.find(base)) is not None:
+            yield due_us, Change(Op.DROP, stored.span, 0, stored.base)
 
 
 def make_due(queue: QueueShard, now_us: int) -> bool:

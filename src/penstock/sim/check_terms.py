@@ -71,8 +71,8 @@ def may_expire(push: Push, deliveries: list[Delivery], history: History) -> bool
     if not push.ttl_us:
         return False
     for each in deliveries:
-        nacks = [s.sent_us for s in each.settlements if s.op == "nack" and s.accepted]
-        ends_us = min(nacks, default=0)  # a lease that runs out may do so in the same moment
+        nacks = [s.sent_us for s in each.settlements if s.op == "nack" and s.accepted is not False]
+        ends_us = min([*nacks, each.asked_us + each.lease_us])
         skew_us = history.trouble.skew(push.sent_us, ends_us)
         first_us, last_us = push.sent_us + push.ttl_us, push.done_us + push.ttl_us
         whole = each.got_us < first_us - skew_us and last_us + skew_us < ends_us
