@@ -145,6 +145,7 @@ def test_compression_that_does_not_pay_is_left_out() -> None:
         ([], {}, TooLargeError),
         ([b""] * (MAX_BATCH_MESSAGES + 1), {}, TooLargeError),
         ([bytes(17 << 20)], {}, TooLargeError),
+        ([bytes(65 << 20)], {"compression": "zstd"}, TooLargeError),
         ([b"x"], {"priority": 16}, InvalidError),
         ([b"x"], {"keys": [b"a", b"b"]}, InvalidError),
         ([b"x"], {"compression": "gzip"}, InvalidError),

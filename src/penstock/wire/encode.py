@@ -21,7 +21,7 @@ from penstock.wire.batch import (
     seal_in_place,
 )
 from penstock.wire.columns import Ints
-from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_PRIORITY
+from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_PRIORITY, MAX_RAW_BYTES
 
 _pack_headers = msgspec.msgpack.Encoder().encode
 
@@ -65,6 +65,10 @@ def encode_batch(
     raw_length = len(buffer) - HEADER_BYTES
     codec = 0
     if compression != "none":
+        if raw_length > MAX_RAW_BYTES:
+            raise TooLargeError(
+                f"a compressed batch opens to at most {MAX_RAW_BYTES:,} bytes, not {raw_length:,}"
+            )
         codec, parts = codecs.compress(compression, [memoryview(buffer)[HEADER_BYTES:]])
         buffer = bytearray().join([bytes(HEADER_BYTES), *parts])
     HEADER.pack_into(
