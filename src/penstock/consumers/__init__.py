@@ -1,0 +1,1 @@
+"""Stateful consumers: how a group divides partitions, and what a consumer keeps of each."""

@@ -1,0 +1,1 @@
+"""Groups of consumers that divide partitions: hundreds of members, thousands of partitions."""
