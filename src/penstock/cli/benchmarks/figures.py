@@ -11,6 +11,7 @@ RATE = "msg/s"
 MICROSECONDS = "us"
 NANOSECONDS = "ns"
 SECONDS = "s"
+CPU = "s per M messages"
 MIB = "MiB"
 COUNT = ""
 

@@ -71,6 +71,7 @@ class Latency:
         )
         try:
             consumer.start()
+            there.close()  # so that the pipe ends with the process
             if not here.poll(_CHILD_SECONDS):
                 raise RuntimeError("the consumer did not start")
             here.recv()

@@ -30,7 +30,7 @@ class Results:
     """All figures of a run, and what was odd about them."""
 
     series: dict[str, Series] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)  # by measurement
+    notes: dict[str, str] = field(default_factory=dict)  # by the part of names before the slash
     foreign: dict[str, float] = field(default_factory=dict)  # the most cores that others used
 
     def add(self, figures: Figures) -> None:
@@ -38,14 +38,14 @@ class Results:
         for name, (value, unit) in figures.items():
             self.series.setdefault(name, Series(unit)).values.append(value)
 
-    def disturbed(self, measurement: str, cores: float) -> None:
+    def disturbed(self, workload: str, cores: float) -> None:
         """Others used the machine during a run that counts."""
-        most = max(cores, self.foreign.get(measurement, 0.0))
-        self.foreign[measurement] = most
-        self.notes[measurement] = f"others used {most:.1f} cores"
+        most = max(cores, self.foreign.get(workload, 0.0))
+        self.foreign[workload] = most
+        self.notes[workload] = f"others used {most:.1f} cores"
 
     def note_of(self, figure: str | None) -> str:
-        """What the reader should know of the measurement that a figure comes from."""
+        """What the reader should know of the workload that a figure comes from."""
         return self.notes.get((figure or "").partition("/")[0], "")
 
 
@@ -74,6 +74,8 @@ def _undisturbed(measurement: Measurement, results: Results, repeat_until: float
         if cores < DISTURBED_CORES or measurement.once or time.monotonic() > repeat_until:
             break
     assert best is not None
-    if best[0] >= DISTURBED_CORES:
-        results.disturbed(measurement.name, best[0])
-    return best[1]
+    cores, figures = best
+    if cores >= DISTURBED_CORES:
+        for name in {figure.partition("/")[0] for figure in figures}:
+            results.disturbed(name, cores)
+    return figures

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from penstock import connect
+from penstock.cli.benchmarks.clusters import OneAgainstThree
 from penstock.cli.benchmarks.figures import Figures
 from penstock.cli.benchmarks.floors import ECHOES, Floors
 from penstock.cli.benchmarks.latency import Latency
@@ -43,6 +44,11 @@ class Plan:
             for name, count in Topics.SIZES.items():
                 topics = Topics(self._settings, self._directory, self._stack, name, count)
                 yield Measurement(name, topics.publish)
+        if "cluster" in chosen:
+            both = OneAgainstThree(self._settings, self._directory, self._stack)
+            yield Measurement("push, one node and three", both.push)
+            yield Measurement("pop, one node and three", both.pop)
+            yield Measurement("single pushes, one node and three", both.single)
         alone: dict[str, dict[str, Alone]] = {
             "memory": {"memory batches": in_batches, "memory singles": one_by_one},
             "recovery": {

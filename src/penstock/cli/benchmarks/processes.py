@@ -1,4 +1,4 @@
-"""Processes that a benchmark or the demo starts; each is ended by its own id, nothing else is."""
+"""Processes that benchmarks, the demo and `make faults` start; each is ended by its own id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,19 +24,28 @@ class Child:
     """`python -m MODULE ARGUMENTS`, which prints a line when it is ready: `line`.
 
     What it writes to its standard error goes to the file `log`. RuntimeError if it ends before it
-    is ready, or takes longer than `patience` seconds.
+    is ready, or takes longer than `patience` seconds. `inside`: what stands before the command, and
+    becomes it. `aside`: Ctrl-C and other signals for this program's group do not reach it; this
+    program must then end it whatever happens.
     """
 
     def __init__(
-        self, module: str, *arguments: str, log: Path, patience: float = START_SECONDS
+        self,
+        module: str,
+        *arguments: str,
+        log: Path,
+        patience: float = START_SECONDS,
+        inside: Sequence[str] = (),
+        aside: bool = False,
     ) -> None:
         started = time.perf_counter()
         with log.open("ab") as errors:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
-                stdin=subprocess.DEVNULL,
+                [*inside, sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                process_group=0 if aside else None,
             )
         self.pid = self._popen.pid
         try:
@@ -63,6 +72,31 @@ class Child:
         """Whether it has not ended."""
         return self._popen.poll() is None
 
+    def say(self, line: str) -> None:
+        """Writes a line to its standard input, unless it has ended."""
+        assert self._popen.stdin is not None
+        with suppress(BrokenPipeError):
+            self._popen.stdin.write(f"{line}\n".encode())
+            self._popen.stdin.flush()
+
+    def hang_up(self) -> None:
+        """Ends its standard input."""
+        assert self._popen.stdin is not None
+        with suppress(BrokenPipeError):
+            self._popen.stdin.close()
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code; None if it does not end in time."""
+        try:
+            return self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send(self, number: int) -> None:
+        """Sends a signal, unless it has ended."""
+        if self.running:
+            self._popen.send_signal(number)
+
     def stop(self) -> None:
         """Asks it to end, and kills it if it does not."""
         if self.running:
@@ -81,6 +115,7 @@ class Child:
 
     def _ended(self) -> None:
         self._popen.wait(STOP_SECONDS)
+        self.hang_up()
         if self._popen.stdout is not None:
             self._popen.stdout.close()
 
@@ -97,15 +132,23 @@ class Child:
 
 
 class NodeProcess(Child):
-    """A node. `url` is what clients connect to."""
+    """A node. `url` is what clients connect to. `options` take the place of where it listens."""
 
     def __init__(
-        self, data: Path, listen: str = "127.0.0.1:0", patience: float = START_SECONDS
+        self,
+        data: Path,
+        listen: str = "127.0.0.1:0",
+        patience: float = START_SECONDS,
+        options: Sequence[str] = (),
+        inside: Sequence[str] = (),
+        aside: bool = False,
     ) -> None:
         log = data.with_name(data.name + ".log")
+        given = options or ("--listen", listen)
         super().__init__(
-            "penstock.node", "--data", str(data), "--listen", listen, log=log, patience=patience
-        )
+            "penstock.node", "--data", str(data), *given, log=log, patience=patience,
+            inside=inside, aside=aside,
+        )  # fmt: skip
         self.url = self.line
         self.address = self.url.removeprefix("penstock://")
 

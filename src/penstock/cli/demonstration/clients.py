@@ -6,13 +6,14 @@ import signal
 import sys
 import time
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import Delivery, Queue, Refusal, connect
 from penstock.cli.demonstration import message
+from penstock.cli.demonstration.settling import ACCEPTED, verdicts
 from penstock.errors import ConflictError
 
 QUEUE = "demo"
@@ -74,7 +75,7 @@ def _settled(queue: Queue, delivery: Delivery, refusals: list[Refusal]) -> Consu
     try:
         delivery.ack(wait=True)
     except ConflictError:
-        accepted = _accepted(delivery, refusals)
+        accepted = verdicts(delivery, refusals, ACCEPTED) == ACCEPTED
     return Consumed(
         rows["producer"].copy(),
         rows["number"].copy(),
@@ -83,16 +84,3 @@ def _settled(queue: Queue, delivery: Delivery, refusals: list[Refusal]) -> Consu
         accepted,
         received_ns,
     )
-
-
-def _accepted(delivery: Delivery, refusals: list[Refusal]) -> NDArray[np.bool_]:
-    """Which messages of a delivery are not among the refused ones."""
-    refused: list[tuple[int, range]] = [
-        (refusal.shard, range(refusal.position, refusal.position + refusal.count))
-        for refusal in refusals
-    ]
-
-    def is_refused(leased: Any) -> bool:
-        return any(leased.shard == shard and leased.position in span for shard, span in refused)
-
-    return np.array([not is_refused(leased) for leased in delivery], np.bool_)

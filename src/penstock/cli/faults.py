@@ -1,0 +1,108 @@
+"""`python -m penstock.cli.faults`: a cluster of real processes is broken in many ways at work, and
+the history of all clients is checked."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from penstock.cli.benchmarks.report import console_for
+from penstock.cli.command import told_errors
+from penstock.cli.faulting.network import enter
+from penstock.cli.faulting.queue_work import RATE
+from penstock.cli.faulting.report import as_json, show
+from penstock.cli.faulting.run import NODES, Outcome, Run
+from penstock.cli.faulting.topic_work import RATE as TOPIC_RATE
+
+_TICK_SECONDS = 0.5
+
+
+def faults(
+    minutes: Annotated[float, typer.Option(min=0.3, max=24 * 60, help="Of load.")] = 10.0,
+    json_output: Annotated[bool, typer.Option("--json", help="Machine readable output.")] = False,
+    loopback: Annotated[bool, typer.Option(help="No network namespaces, and no cuts.")] = False,
+    keep: Annotated[str, typer.Option(metavar="DIR", help="Keep history and logs there.")] = "",
+) -> None:
+    """Kill, pause, cut off, add, drain and restart nodes under load; check that nothing is lost."""
+    left_out = "it was not asked for" if loopback else enter(sys.argv[1:])
+    console = console_for(stderr=json_output)
+    signal.signal(signal.SIGTERM, _interrupt)
+    with told_errors(json_output), _folder(keep) as folder:
+        outcome = _run(folder, minutes * 60, left_out, console)
+    if json_output:
+        typer.echo(json.dumps(as_json(outcome), indent=2))
+    else:
+        show(console, outcome)
+    if not outcome.correct:
+        console.print("[red]A promise was broken, or could not be checked.[/]")
+        raise typer.Exit(1)
+
+
+def _run(folder: Path, seconds: float, left_out: str, console: Console) -> Outcome:
+    rate = len(NODES) * RATE + TOPIC_RATE
+    console.print(
+        f"Three nodes and ten clients on this machine; a moderate load of {rate:,} messages/s, so "
+        "that two cores are enough for all."
+    )
+    progress = Progress(
+        TextColumn("{task.description:60}"), BarColumn(), TextColumn("{task.fields[done]}"),
+        TimeElapsedColumn(), console=console,
+    )  # fmt: skip
+    with progress:
+        task = progress.add_task("", total=seconds, done="")
+        run = Run(folder, seconds, left_out, lambda text: progress.update(task, description=text))
+        with _ticking(progress, task, run):
+            return run.perform()
+
+
+@contextmanager
+def _ticking(progress: Progress, task: TaskID, run: Run) -> Iterator[None]:
+    """Moves the bar with the time, and shows how much was consumed."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(_TICK_SECONDS):
+            consumed, seen = run.progress
+            done = f"{consumed:,} consumed, {seen:,} read"
+            progress.update(task, advance=_TICK_SECONDS, done=done)
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        ticker.join()
+
+
+@contextmanager
+def _folder(keep: str) -> Iterator[Path]:
+    if keep:
+        folder = Path(keep)
+        folder.mkdir(parents=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-faults-") as made:
+        yield Path(made)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(faults)
+
+if __name__ == "__main__":
+    app()
