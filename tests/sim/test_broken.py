@@ -16,12 +16,12 @@ from penstock.core.calls import Calls
 from penstock.core.changes import Change, Op
 from penstock.core.control import Control
 from penstock.core.dedupe import IdWindow, Producers
+from penstock.core.forwards import Forwards
 from penstock.core.kernel import Kernel
 from penstock.core.leases import Leases
 from penstock.core.partition import Partition
 from penstock.core.pushes import Pushes
 from penstock.core.queue import QueueShard, Totals
-from penstock.core.queues import Queues
 from penstock.core.records import Claimed, Kind
 from penstock.core.runs import Run
 from penstock.core.table import TableShard
@@ -163,12 +163,12 @@ def commits_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def transactions_without_their_writes(patch: pytest.MonkeyPatch) -> None:
-    forward = Transactions._forward
+    carry_out = Forwards.carry_out
 
-    def some(self: Transactions, part: Any, *rest: Any) -> Any:
-        return None if isinstance(part, TxnWrite) else forward(self, part, *rest)
+    def some(self: Forwards, part: Any, *rest: Any) -> Any:
+        return None if isinstance(part, TxnWrite) else carry_out(self, part, *rest)
 
-    patch.setattr(Transactions, "_forward", some)
+    patch.setattr(Forwards, "carry_out", some)
 
 
 def cut_off_transactions_left_alone(patch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def priorities_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def bound_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Queues, "check_push", lambda *_: None)
+    patch.setattr(Pushes, "check_depth", lambda *_: None)
 
 
 def finished_messages_counted(patch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,10 @@ With `--scenario` nothing is broken: the scale of a published system, with our r
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -24,17 +25,29 @@ MAX_EXPLAINED = 3
 
 
 def sim(
-    seed: Annotated[int, typer.Option("--seed", help="The first seed.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="The first seed; 0: one that was not run before.")
+    ] = 1,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds to run.")] = 20,
+    nodes: Annotated[
+        int, typer.Option("--nodes", min=1, max=9, help="More than one: a cluster.")
+    ] = 1,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=64, help="How many seeds at the same time.")
+    ] = 1,
     minutes: Annotated[
         float, typer.Option("--minutes", min=0.01, help="Virtual minutes of every run.")
     ] = 0.5,
     faults: Annotated[
-        str, typer.Option("--faults", help="all, none, or some of disk,net,crash.")
+        str,
+        typer.Option(
+            "--faults",
+            help="all, none, or some of disk,net,crash; of a cluster also of pause,clock,members.",
+        ),
     ] = "all",
     scenario: Annotated[
         str | None,
-        typer.Option("--scenario", help="Instead: the scale of a paper, fabriq-64 or zht-8000."),
+        typer.Option("--scenario", help="Instead: fabriq-64, zht-8000 or groups-300 (see docs)."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Plot the scenario.")
@@ -49,12 +62,14 @@ def sim(
         if scenario is not None or plot is not None:
             passed = _scenario(scenario, seed, plot, Output(json))
         else:
-            passed = _seeds(seed, seeds, minutes, faults, json)
+            plan = _Plan(seed or _fresh_seed(), seeds, minutes, faults, nodes, processes)
+            passed = _seeds(plan, json)
     if not passed:
         raise typer.Exit(1)
 
 
 def _scenario(name: str | None, seed: int, plot: Path | None, output: Output) -> bool:
+    from penstock.consumers.simulation import scenario as groups
     from penstock.errors import InvalidError
     from penstock.sim.scenarios import plot as plots
     from penstock.sim.scenarios import run_scenario
@@ -63,7 +78,7 @@ def _scenario(name: str | None, seed: int, plot: Path | None, output: Output) ->
         raise InvalidError("--plot is for a scenario: name one with --scenario")
     if plot is not None:
         plots.check_plot(plot)
-    outcome = run_scenario(name, seed)
+    outcome = run_scenario(name, seed, {"groups-300": groups.run})
     if plot is not None:
         plots.plot(outcome.chart, plot)
     if output.as_json:
@@ -79,12 +94,32 @@ def _show(outcome: Outcome, output: Output) -> None:
         typer.echo(line)
 
 
-def _seeds(seed: int, seeds: int, minutes: float, faults: str, json: bool) -> bool:
+class _Plan(NamedTuple):
+    """What is run."""
+
+    seed: int
+    seeds: int
+    minutes: float
+    faults: str
+    nodes: int
+    processes: int
+
+
+def _fresh_seed() -> int:
+    """By the clock: whoever runs it another time runs others."""
+    return int(time.time())
+
+
+def _seeds(plan: _Plan, json: bool) -> bool:
     from penstock.sim import run_many
 
-    numbers = range(seed, seed + seeds)
-    with _progress(seeds, shown=not json) as advance:
-        verdicts = run_many(numbers, minutes, faults, advance)
+    if not json:
+        typer.echo(f"seeds {plan.seed} to {plan.seed + plan.seeds - 1}")
+    numbers = range(plan.seed, plan.seed + plan.seeds)
+    with _progress(plan.seeds, shown=not json) as advance:
+        verdicts = run_many(
+            numbers, plan.minutes, plan.faults, advance, plan.nodes, plan.processes
+        )
     broken = [verdict for verdict in verdicts if not verdict.passed]
     if json:
         Output(True).line({"passed": not broken, "runs": [v.as_dict() for v in verdicts]})

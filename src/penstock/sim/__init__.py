@@ -1,24 +1,32 @@
 """The simulator: the production engine and client in a world of one thread, one clock, one seed.
 
-`run` breaks the network, the disk, the clients and the node from one seed, and then checks what
+`run` breaks the network, the disks, the clients and the nodes from one seed, and then checks what
 was promised against what the clients saw. The same seed gives the same run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
+from penstock.sim.cluster.scenario import ClusterScenario
 from penstock.sim.report import Verdict
 from penstock.sim.scenario import Scenario
 
 __all__ = ["Verdict", "run", "run_many"]
 
 
-def run(seed: int, minutes: float = 1.0, faults: str = "all", parts: str = "") -> Verdict:
-    """One run of so many virtual minutes. `faults`: all, none, or some of disk, net, crash.
+def run(
+    seed: int, minutes: float = 1.0, faults: str = "all", parts: str = "", nodes: int = 1
+) -> Verdict:
+    """One run of so many virtual minutes. `faults`: all, none, or some of disk, net, crash; in a
+    cluster (`nodes` above 1) also of pause, clock, members.
 
-    `parts`: all, or some of `penstock.sim.parts.PARTS`, with commas; otherwise the seed chooses.
+    `parts`: all, or some of the workload's parts, with commas; otherwise the seed chooses.
     """
+    if nodes > 1:
+        return ClusterScenario(seed, minutes, faults, nodes, parts).run()
     return Scenario(seed, minutes, faults, parts).run()
 
 
@@ -27,11 +35,28 @@ def run_many(
     minutes: float = 1.0,
     faults: str = "all",
     progress: Callable[[Verdict], None] | None = None,
+    nodes: int = 1,
+    processes: int = 1,
 ) -> list[Verdict]:
-    """One run for each seed; `progress` hears of each."""
+    """One run for each seed, in so many processes; `progress` hears of each, in order."""
+    one = partial(_run, minutes=minutes, faults=faults, nodes=nodes)
     verdicts: list[Verdict] = []
-    for seed in seeds:
-        verdicts.append(run(seed, minutes, faults))
-        if progress is not None:
-            progress(verdicts[-1])
+    if processes == 1:
+        for seed in seeds:
+            verdicts.append(one(seed))
+            _tell(progress, verdicts[-1])
+        return verdicts
+    with ProcessPoolExecutor(processes) as pool:
+        for verdict in pool.map(one, seeds):
+            verdicts.append(verdict)
+            _tell(progress, verdict)
     return verdicts
+
+
+def _run(seed: int, minutes: float, faults: str, nodes: int) -> Verdict:
+    return run(seed, minutes, faults, nodes=nodes)
+
+
+def _tell(progress: Callable[[Verdict], None] | None, verdict: Verdict) -> None:
+    if progress is not None:
+        progress(verdict)

@@ -19,7 +19,7 @@ def check_claims(history: History, topic: Stream) -> list[str]:
     for line in lines.values():
         owners = [each for each in line if each.op == "claim" and each.accepted and each.token]
         found += _check_tokens(owners)
-        found += _check_exclusive(owners, line)
+        found += _check_exclusive(owners, line, history)
         found += _check_commits(owners, line)
     return found
 
@@ -34,7 +34,9 @@ def _check_tokens(owners: list[Claim]) -> Iterator[str]:
                 yield f"token went back: {each.owner} got {each.token} after {other.token}"
 
 
-def _check_exclusive(owners: list[Claim], line: list[Claim]) -> Iterator[str]:
+def _check_exclusive(
+    owners: list[Claim], line: list[Claim], history: History
+) -> Iterator[str]:
     """Nobody gets what another has claimed, as long as that one's lease lasts."""
     for each in owners:
         signs = [c for c in line if c.op == "renew" and c.accepted and c.token == each.token]
@@ -43,7 +45,8 @@ def _check_exclusive(owners: list[Claim], line: list[Claim]) -> Iterator[str]:
             if other.token <= each.token or any(at <= other.done_us for at in gave_up):
                 continue
             for sign in (each, *signs):
-                if sign.done_us < other.sent_us and other.done_us < sign.sent_us + sign.lease_us:
+                lease_us = sign.lease_us - history.trouble.drifted(sign.lease_us)
+                if sign.done_us < other.sent_us and other.done_us < sign.sent_us + lease_us:
                     yield (
                         f"claimed by two: {other.owner} got the claim of {each.owner} at "
                         f"{other.done_us}, who had it since {sign.sent_us} for {sign.lease_us} us"

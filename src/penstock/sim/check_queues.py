@@ -92,7 +92,8 @@ def _check_causes(
                 f"delivery count: {value!r} came with {first.count} under grant {first.grant} and "
                 f"with {second.count} under grant {second.grant}"
             )
-        expired = second.got_us >= begun_us + first.lease_us
+        lease_us = first.lease_us - history.trouble.drifted(first.lease_us)
+        expired = second.got_us >= begun_us + lease_us
         nacked = any(s.op == "nack" and s.sent_us <= second.got_us for s in first.settlements)
         between = second.count > first.count + 1  # there was one that nobody noted
         if not (expired or nacked or lost or redriven or between):
@@ -114,7 +115,8 @@ def _check_leases(value: bytes, deliveries: list[Delivery], history: History) ->
     for each in deliveries:
         first = each.settlements[0] if each.settlements else None
         if first is not None and first.op == "ack" and first.accepted is False:
-            running = first.done_us < each.asked_us + each.lease_us
+            lease_us = each.lease_us - trouble.drifted(each.lease_us)
+            running = first.done_us < each.asked_us + lease_us
             lost = trouble.may_lose_leases(each.level, each.asked_us, first.done_us)
             if running and not lost and first.transaction is None:
                 yield (

@@ -133,6 +133,18 @@ class Pass:
 
 
 @dataclass(slots=True)
+class Ends:
+    """The first offset of a partition and the next one to be written, as somebody was told."""
+
+    topic: str
+    partition: int
+    sent_us: int
+    done_us: int
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
 class LatestBatch:
     """A batch of a topic that keeps the latest of every key. `base` is -1 if nobody knows it."""
 
@@ -279,18 +291,22 @@ class Peek:
     values: list[bytes]
 
 
+LONGEST_US = 1 << 40  # no span is longer, however far in the future its end is
+
+
 @dataclass(slots=True)
 class Trouble:
-    """What befell the node, and when."""
+    """What befell the nodes, and when. `drift`: how wrong clocks go, as a part of the time."""
 
     crashes: list[int] = field(default_factory=list)  # of the process or the machine
     power_losses: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
-    jumps: list[tuple[int, int]] = field(default_factory=list)  # of its clock: when, how far
+    jumps: list[tuple[int, int]] = field(default_factory=list)  # of a clock: when, how far
+    drift: float = 0.0
 
     def may_lose(self, level: str, start_us: int, end_us: int) -> bool:
         """Whether what was only so safe may have been lost in this time."""
-        if level == "synced":
+        if level in ("synced", "replicated"):
             return False
         times = self.crashes if level == "memory" else self.power_losses
         return any(start_us <= at <= end_us for at in times)
@@ -300,8 +316,13 @@ class Trouble:
         return self.may_lose("memory" if level == "memory" else "written", start_us, end_us)
 
     def skew(self, start_us: int, end_us: int) -> int:
-        """By how much the node's clock may have gone wrong in this time."""
-        return sum(abs(by_us) for at, by_us in self.jumps if start_us <= at <= end_us)
+        """By how much clocks may have gone wrong in this time."""
+        jumped_us = sum(abs(by_us) for at, by_us in self.jumps if start_us <= at <= end_us)
+        return jumped_us + self.drifted(min(end_us - start_us, LONGEST_US))
+
+    def drifted(self, span_us: int) -> int:
+        """By how much two clocks may differ about a span, though none was set."""
+        return int(span_us * self.drift)
 
 
 @dataclass
@@ -323,6 +344,7 @@ class History:
     claims: list[Claim] = field(default_factory=list)
     latest: list[LatestBatch] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
+    ends: list[Ends] = field(default_factory=list)
     trouble: Trouble = field(default_factory=Trouble)
     dead: set[bytes] = field(default_factory=set)  # values among the dead letters at the end
     final_tables: dict[str, FinalTable] = field(default_factory=dict)

@@ -35,23 +35,26 @@ class Size(NamedTuple):
 
     shards: int = 8
     segment_bytes: int = 64 << 10
-    pace: Pace = Pace(96 << 10, 400, Limits(keep_journal=2))
+    pace: Pace = Pace(96 << 10, 400, Limits(keep_journal=2, dead_bytes=0))
 
 
 class Host:
     """Starts, drives, pauses and kills a node. `broken` is set by what no fault explains."""
 
-    def __init__(self, world: World, name: str, disk: SimDisk, size: Size) -> None:
+    def __init__(
+        self, world: World, name: str, disk: SimDisk, size: Size, trouble: Trouble | None = None
+    ) -> None:
         self.world = world
         self.name = name
         self.disk = disk
         self.size = size
         self.engine: Engine | None = None
         self.broken: str | None = None
-        self.trouble = Trouble()
+        self.trouble = Trouble() if trouble is None else trouble
         self.recoveries = 0
         self.checkpoints = 0
         self.cleaned_files = 0
+        self.sync_us = SYNC_US  # what a sync typically takes
         self.dies_with_power = True
         self.damage_expected = False
         self.damage_told: str | None = None  # why it did not start
@@ -82,11 +85,7 @@ class Host:
         if self.engine is not None or self.broken is not None:
             return
         try:
-            engine = open_engine(
-                self.disk, self.now_us, 1, shards=self.size.shards, node=self.name,
-                accept_damage=self.damage_told is not None,
-                segment_bytes=self.size.segment_bytes, pace=self.size.pace,
-            )  # fmt: skip
+            engine = self._open()
         except DiskError as error:
             self.world.note(f"{self.name} cannot start: {error}")
             self._restart_after(RETRY_US)
@@ -102,6 +101,13 @@ class Host:
             self._set_clock(max(0, engine.fabric.newest_us() - self.now_us))
             self._later(self.world.latency(RECOVERY_US), lambda: self._serve(engine))
 
+    def _open(self, directory: int = 1) -> Engine:
+        return open_engine(
+            self.disk, self.now_us, directory, shards=self.size.shards, node=self.name,
+            accept_damage=self.damage_told is not None,
+            segment_bytes=self.size.segment_bytes, pace=self.size.pace,
+        )  # fmt: skip
+
     def _damaged(self, error: DamagedError) -> None:
         """The node does not start. If bits were flipped, the operator accepts what is lost."""
         if self.damage_expected and self.damage_told is None:
@@ -115,8 +121,9 @@ class Host:
         self.engine = engine
         self.trouble.starts.append(self.world.now_us)
 
-    def crash(self, power_loss: bool, down_us: int, why: str = "") -> None:
-        """The process ends here and now; with `power_loss` so does the machine."""
+    def crash(self, power_loss: bool, down_us: int | None, why: str = "") -> None:
+        """The process ends here and now; with `power_loss` so does the machine. It is started again
+        after so long; None: it is not."""
         self._life += 1
         self.trouble.crashes.append(self.world.now_us)
         kind = "power loss" if power_loss else "process dies"
@@ -135,7 +142,8 @@ class Host:
         if power_loss:
             self.trouble.power_losses.append(self.world.now_us)
             self.disk.lose_power()
-        self._restart_after(down_us)
+        if down_us is not None:
+            self._restart_after(down_us)
 
     def _die(self, why: str) -> None:
         self.crash(self.dies_with_power, self.world.between(10_000, 2_000_000), why)
@@ -281,7 +289,7 @@ class Host:
 
     def _run_flush(self, flush: Flush) -> None:
         error = _run(flush)
-        wait_us = self.world.latency(SYNC_US if flush.sync else WRITE_US)
+        wait_us = self.world.latency(self.sync_us if flush.sync else WRITE_US)
         self._later(wait_us, lambda: self._end_flush(flush, error))
 
     def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
@@ -292,7 +300,7 @@ class Host:
 
     def _run_step(self, step: Step) -> None:
         error = _run(step)
-        self._later(self.world.latency(SYNC_US), lambda: self._end_step(error))
+        self._later(self.world.latency(self.sync_us), lambda: self._end_step(error))
 
     def _end_step(self, error: DiskError | None) -> None:
         assert self.engine is not None
@@ -317,7 +325,7 @@ class Host:
             self.fail(f"good data was taken for damaged: {list(engine.read_damage)}")
 
     def _set_timer(self, engine: Engine) -> None:
-        due_us = engine.next_due()
+        due_us = self._next_due(engine)
         if due_us is None:
             return
         if self._timer is not None and self._timer_us <= due_us:
@@ -329,6 +337,9 @@ class Host:
         self._timer = self.world.after(
             due_us - self.now_us, lambda: self._tick() if life == self._life else None
         )
+
+    def _next_due(self, engine: Engine) -> int | None:
+        return engine.next_due()
 
     def _tick(self) -> None:
         self._timer = None

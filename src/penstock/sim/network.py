@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from penstock.sim.world import Event, World
 
 TYPICAL_US = 300
 CUT_NOTICED_US = 200_000
+
+T = TypeVar("T")
 
 
 class Listener(Protocol):
@@ -25,24 +27,38 @@ class Listener(Protocol):
         """A connection is over."""
 
 
-class Way:
-    """One direction of a connection."""
+class Way(Generic[T]):
+    """One direction of a connection. While it is `dark` nothing gets through; what is under way
+    arrives afterwards, as it is sent again and again until then."""
 
-    def __init__(self, world: World, take: Callable[[bytearray], None]) -> None:
+    def __init__(self, world: World, take: Callable[[T], None]) -> None:
+        self.dark = False
         self._world = world
         self._take = take
         self._last_us = 0
-        self._under_way: deque[tuple[Event, bytearray]] = deque()
+        self._under_way: deque[tuple[Event, T]] = deque()
+        self._held = 0  # of those under way: should have arrived while it was dark
 
-    def send(self, frame: bytearray, latency_us: int) -> None:
+    def send(self, frame: T, latency_us: int) -> None:
         """Delivers a frame after those before it."""
         self._last_us = max(self._last_us, self._world.now_us + latency_us)
         event = self._world.after(self._last_us - self._world.now_us, self._deliver)
         self._under_way.append((event, frame))
 
     def _deliver(self) -> None:
-        _, frame = self._under_way.popleft()
-        self._take(frame)
+        if self.dark:
+            self._held += 1
+        elif self._under_way:  # in their order, whichever this event was made for
+            _, frame = self._under_way.popleft()
+            self._take(frame)
+
+    def darken(self, dark: bool, latency_us: int) -> None:
+        """Lets nothing through, or everything again."""
+        self.dark = dark
+        if not dark:
+            held, self._held = self._held, 0
+            for _ in range(held):
+                self._world.after(latency_us, self._deliver)
 
     def cut(self, kept: int) -> None:
         """Only the first `kept` of the frames under way still arrive."""
@@ -68,8 +84,8 @@ class Link:
         self._world = network.world
         self._listener = listener
         self._lost = lost
-        self.up = Way(self._world, lambda frame: listener.arrived(self, frame))
-        self.down = Way(self._world, take)
+        self.up: Way[bytearray] = Way(self._world, lambda frame: listener.arrived(self, frame))
+        self.down: Way[bytearray] = Way(self._world, take)
         self.open = True  # for the client
         self.served = True  # for the listener
 

@@ -20,6 +20,7 @@ class Verdict:
     digest: str
     figures: dict[str, int] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
+    nodes: int = 1
 
     @property
     def passed(self) -> bool:
@@ -39,7 +40,7 @@ class Verdict:
         lines += ["the end of the trace:", *(f"  {line}" for line in self.trace[-trace_lines:])]
         lines.append(
             f"again: penstock sim --seed {self.seed} --seeds 1 --minutes {self.minutes:g} "
-            f"--faults {self.faults}"
+            f"--faults {self.faults}{f' --nodes {self.nodes}' if self.nodes > 1 else ''}"
         )
         return "\n".join(lines)
 

@@ -34,11 +34,11 @@ class World:
     `trace` keeps the last lines for a reader; `digest` covers all of them since the start.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, trace_lines: int = TRACE_LINES) -> None:
         self.random = random.Random(seed)
         self.now_us = START_US
         self.events = 0
-        self.trace: deque[str] = deque(maxlen=TRACE_LINES)
+        self.trace: deque[str] = deque(maxlen=trace_lines)
         self._hash = hashlib.blake2b(digest_size=16)
         self._heap: list[tuple[int, int, Event]] = []
         self._order = count()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from penstock.client.producer import shard_of
-from penstock.cluster.map import ClusterMap
+from penstock.client.producer import Producer, shard_of
+from penstock.client.routing import Routes
+from penstock.cluster.map import ClusterMap, pack
 from penstock.cluster.pops import Ask, Park, Pop, PopRoute, QueueOwner
-from penstock.cluster.ring import Walk, walk_order
 from penstock.errors import PenstockError
 from penstock.sim.scenarios.clusters import new_cluster
 from penstock.sim.scenarios.outcome import Chart, Check, Outcome
@@ -92,8 +92,11 @@ def _percent(part: float) -> str:
 def push(cluster: ClusterMap, producers: int, chance: Random) -> Counter[int]:
     """Messages on each server when so many producers push them one by one, in equal parts."""
     loads = Counter({node.id: 0 for node in cluster.nodes})
+    routes = Routes(timeout_s=0.0)
+    routes.learn(b"m" + pack(cluster))
     for number in range(producers):
-        walk = Walk(*walk_order(cluster, chance.getrandbits(63) | 1))
+        identity, seed = chance.getrandbits(63) | 1, chance.getrandbits(64)
+        walk = Producer(identity, len(cluster.shards), seed).walk_shards(routes)
         count = MESSAGES // producers + (number < MESSAGES % producers)
         for shard, messages in Counter(walk.single() for _ in range(count)).items():
             loads[cluster.owner_of(shard)] += messages

@@ -1,0 +1,1 @@
+"""A whole cluster in one thread: production nodes, production clients, one clock, one seed."""
