@@ -9,6 +9,7 @@
     ├── ConflictError          a precondition does not hold: version, lease, claim
     │   ├── LeaseLostError         the lease ran out or was superseded; the ack was refused
     │   ├── FencedError            a newer instance of this producer or claim exists
+    │   ├── VersionError           this release cannot be a node of that cluster
     │   └── ForgottenError         this producer expired: a resend would look like a new push
     ├── LimitError             a bound was reached (depth, in flight, memory); back off and retry
     ├── UnavailableError       not now: node stopping, connection lost, disk refusing
@@ -106,6 +107,13 @@ class ForgottenError(ConflictError):
 
     code = 33
     advice = "Check whether the data arrived, then push with a new producer."
+
+
+class VersionError(ConflictError):
+    """This release of Penstock does not speak what the cluster's nodes speak with each other."""
+
+    code = 34
+    advice = "Start the node with the release of the other nodes."
 
 
 class LimitError(PenstockError):

@@ -1,8 +1,9 @@
-"""What the machine and its owner allow."""
+"""What the machine and its owner allow, and what is installed on it."""
 
 from __future__ import annotations
 
 import os
+from importlib import metadata
 
 _OFF = {"0", "off", "no", "false"}
 
@@ -15,3 +16,11 @@ def may_spin() -> bool:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     return cores > 1
+
+
+def release() -> str:
+    """The version of the installed package; a checkout that is not installed has none."""
+    try:
+        return metadata.version("penstock")
+    except metadata.PackageNotFoundError:
+        return "unreleased"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,23 @@ def test_bulk_and_latency_reach_every_default_goal(monkeypatch: pytest.MonkeyPat
     assert shown["machine"]["cpus"] == os.cpu_count()
     assert shown["figures"]["push"]["unit"] == RATE
     assert shown["figures"]["end to end/p99.9"]["median"] > 0
+
+
+def test_a_cluster_is_measured_against_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "MOST_REPEATS", 0)
+    results = run(replace(TINY, groups=("cluster",)), console_for(stderr=True))
+    medians = {name: series.median for name, series in results.series.items()}
+    for what in ("push", "pop"):
+        rates = medians[f"cluster {what}"], medians[f"one node {what}"]
+        ratio = medians[f"cluster against one node/{what}"]
+        assert ratio == pytest.approx(rates[0] / rates[1])
+        of_nodes = [medians[f"cluster {what}/node {number}, cpu"] for number in (1, 2, 3)]
+        assert medians[f"cluster {what}/all nodes, cpu"] == pytest.approx(sum(of_nodes))
+        assert f"one node {what}/client, cpu" in medians
+    assert sum(medians[f"cluster push/node {n}, syncs per batch"] for n in (1, 2, 3)) > 0
+    assert medians["cluster push/sent between nodes per byte of a message"] >= 1
+    assert medians["cluster against one node/single push, p50"] > 0
+    assert medians["cluster single push/p50"] > 0
 
 
 # --- the command -----------------------------------------------------------------------------

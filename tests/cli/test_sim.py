@@ -42,3 +42,11 @@ def test_what_cannot_be_run_is_refused(options, reason):
     ran = invoke("sim", *options, "--json")
     assert ran.code == 1
     assert reason in json.loads(ran.err)["error"]
+
+
+def test_a_cluster_is_run_from_a_fresh_seed():
+    options = ("--nodes", "2", "--seed", "0", "--seeds", "1", "--minutes", "0.02")
+    ran = invoke("sim", *options, "--faults", "none")
+    assert ran.code == 0
+    assert ran.out.startswith("seeds 1")
+    assert "promotions" in ran.out

@@ -15,6 +15,7 @@ from penstock.testing import FakeClock
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME
 
+SEGMENT_BYTES = 1 << 20  # in memory every byte of a segment costs time when it is made
 Fault = str | None  # None, "before" (nothing arrives) or "after" (only the answer is lost)
 
 
@@ -30,7 +31,9 @@ class Line:
         self.sent: list[tuple[int, int, int]] = []  # verb, flags, request
 
     def _start(self) -> Inline:
-        engine = open_engine(self.disk, self.clock.now_us(), 7, shards=16, node="test")
+        engine = open_engine(
+            self.disk, self.clock.now_us(), 7, shards=16, node="test", segment_bytes=SEGMENT_BYTES
+        )
         return Inline(engine, self.disk, self.clock)
 
     def rewind(self, disk: MemoryDisk) -> None:

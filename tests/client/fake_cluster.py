@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
+from tests.client.conftest import SEGMENT_BYTES
 
 from penstock.cluster.map import ClusterMap, NodeInfo, ShardPlace, diff, pack
 from penstock.embedded import Inline, InlineTransport
@@ -21,9 +22,19 @@ from penstock.errors import MovedError, UnavailableError
 from penstock.store.memory import MemoryDisk
 from penstock.testing import FakeClock
 from penstock.wire import frames, messages
-from penstock.wire.frames import FRAME, FRAME_BYTES, Flag, Splitter, Verb, error_frame, frame
+from penstock.wire.frames import (
+    FRAME,
+    FRAME_BYTES,
+    MAPS,
+    Flag,
+    Splitter,
+    Verb,
+    error_frame,
+    frame,
+)
 
 SHARDS = 16
+_OF_PARTITIONS = (messages.Offsets, messages.OffsetAt, messages.Committed)
 _read_welcome = msgspec.msgpack.Decoder(messages.Welcome).decode
 
 
@@ -41,7 +52,9 @@ class FakeCluster:
     def __init__(self, nodes: int = 3) -> None:
         self.clock = FakeClock()
         disk = MemoryDisk()
-        engine = open_engine(disk, self.clock.now_us(), 7, shards=SHARDS, node="fake")
+        engine = open_engine(
+            disk, self.clock.now_us(), 7, shards=SHARDS, node="fake", segment_bytes=SEGMENT_BYTES
+        )
         self.inline = Inline(engine, disk, self.clock)
         self.maps: list[ClusterMap] = []
         self.nodes = {number: FakeNode(self, number) for number in range(1, nodes + 1)}
@@ -63,6 +76,8 @@ class FakeCluster:
         )
         places = tuple(ShardPlace(version, (owner,), (owner,)) for owner in owners)
         self.maps.append(ClusterMap(7, version, infos, places, 1))
+        for node in self.nodes.values():
+            node.tell()
 
     def move(self, shards: Iterator[int] | range | list[int], to: int) -> None:
         owners = [place.owner for place in self.map.shards]
@@ -100,6 +115,8 @@ class FakeNode:
         self.stale = False  # refuses by its old map, and tells no newer one
         self.silent = False  # takes requests, and neither does nor answers anything
         self.lose_answers = 0  # so many requests are done, and the connection breaks instead
+        self.tells = True  # holds a question for a newer map until there is one
+        self.asked: list[tuple[_Connection, int, int]] = []  # those: request and version
         self.seen: list[tuple[int, int]] = []  # verb and flags
         self._lines: list[_Connection] = []
         self._version = 0
@@ -141,6 +158,16 @@ class FakeNode:
 
     def owns(self, shard: int) -> bool:
         return self.map.owner_of(shard) == self.number
+
+    def tell(self) -> None:
+        """There is a newer map: whoever waits for one gets it."""
+        asked, self.asked = self.asked, []
+        for line, request, version in asked:
+            if self.silent or self.stale:
+                self.asked.append((line, request, version))
+            else:
+                with contextlib.suppress(OSError):
+                    line.send_map(request, version)
 
     def map_since(self, version: int) -> bytes:
         now = self.map
@@ -184,6 +211,8 @@ class _Connection:
                 if verb == Verb.HELLO and not flags & Flag.ERROR:
                     welcome = _read_welcome(each[FRAME_BYTES:])
                     welcome.cluster_map = self._node.map.version
+                    if self._node.tells:
+                        welcome.features.append(MAPS)
                     self._send(frame(verb, request, flags, messages.pack(welcome)))
                     continue
                 if self._node.lose_answers and flags & Flag.RESPONSE:
@@ -246,14 +275,21 @@ class _Connection:
             return None
         return error_frame(verb, request, MovedError("not mine"))
 
+    def send_map(self, request: int, version: int) -> None:
+        body = messages.pack(self._node.map_since(version))
+        self._send(frame(Verb.CALL, request, Flag.RESPONSE, body))
+
     def _placement(self, stream: int) -> list[int]:
         return self._node.cluster.inline.engine.fabric.kernel.streams[stream].info.placement
 
     def _call(self, request: int, call: messages.Request) -> bytes | None:
         node = self._node
         if isinstance(call, messages.ClusterMap):
-            body = messages.pack(node.map_since(call.version))
-            return frame(Verb.CALL, request, Flag.RESPONSE, body)
+            if call.wait_ms and call.version >= node.map.version:
+                node.asked.append((self, request, call.version))
+            else:
+                self.send_map(request, call.version)
+            return b""
         shards: list[int] = []
         kernel = node.cluster.inline.engine.fabric.kernel
         if isinstance(call, messages.Put | messages.Get | messages.Remove):
@@ -263,6 +299,10 @@ class _Connection:
         elif isinstance(call, messages.Commit):
             placement = self._placement(call.stream)
             shards = [placement[partition] for partition, _, _ in call.offsets]
+        elif isinstance(call, _OF_PARTITIONS):
+            placement = self._placement(call.stream)
+            chosen = range(len(placement)) if call.partitions is None else call.partitions
+            shards = [placement[partition] for partition in chosen]
         elif isinstance(call, messages.Transact):
             shards = [call.home]
         if all(node.owns(shard) for shard in shards):

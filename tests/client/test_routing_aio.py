@@ -11,7 +11,7 @@ from tests.client.fake_cluster import SHARDS, FakeCluster, hurry
 from penstock import aio
 from penstock.client.aio_cluster import AsyncCluster
 from penstock.client.producer import shard_of
-from penstock.errors import ClosedError, DeadlineError, InvalidError
+from penstock.errors import ClosedError, DeadlineError
 from penstock.wire.frames import Verb
 
 Use = Callable[[aio.AsyncFabric], Awaitable[None]]
@@ -189,9 +189,12 @@ def test_links_are_few_and_idle_ones_make_room(cluster):
     asyncio.run(use())
 
 
-def test_what_a_cluster_cannot_do_yet_is_said(cluster):
+def test_sessions(cluster):
     async def use(fabric: aio.AsyncFabric) -> None:
-        with pytest.raises(InvalidError, match="sessions"):
-            await fabric.session()
+        table = await fabric.table("t")
+        async with await fabric.session() as session:
+            await table.put("k", b"v", session=session)
+            assert await table.get("k") == b"v"
+        assert await table.get("k") is None
 
     run(cluster, use)

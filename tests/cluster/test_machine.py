@@ -16,7 +16,7 @@ from tests.cluster.world import GRACE_US, SECOND_US, World, node
 
 from penstock.cluster import commands as c
 from penstock.cluster.check import check
-from penstock.cluster.map import diff, pack, patch, read_map
+from penstock.cluster.map import Speaks, Stated, diff, pack, patch, read_map
 from penstock.cluster.state import ClusterState
 
 NUMBERS = st.integers(1, 8)
@@ -38,6 +38,14 @@ COMMANDS = st.one_of(
     st.builds(c.Define, st.sampled_from("xy"), st.binary(max_size=4), VERSIONS),
     st.builds(c.Undefine, st.sampled_from("xy"), VERSIONS),
     st.builds(c.SetReplication, st.integers(1, 7)),
+    st.builds(c.Withdraw, NUMBERS, st.integers(0, 3), st.tuples(SHARDS, SHARDS)),
+    st.builds(
+        lambda level, lives: c.Raise(
+            level, tuple(Stated(n, life, Speaks(1, 3)) for n, life in enumerate(lives, 1))
+        ),
+        st.integers(1, 3),
+        st.lists(st.integers(0, 3), max_size=3),
+    ),
 )
 
 

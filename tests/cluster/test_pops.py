@@ -25,28 +25,36 @@ class Fabric(RuleBasedStateMachine):
         super().__init__()
         self.held = [0] * NODES
         self.fills = [0] * NODES
-        self.notices: list[tuple[bool, int, int]] = []
-        self.sent: list[tuple[bool, int, int]] = []
+        self.notices: list[tuple[int, int, int]] = []  # messages, node, fill
+        self.sent: list[tuple[int, int, int]] = []
+        self.nodes_say = True
         self.owner = QueueOwner()
         self.routes: list[PopRoute] = []
         self.over: list[dict[int, int]] = [{} for _ in range(CONSUMERS)]  # fills seen empty
         self.heard: list[dict[int, int]] = [{} for _ in range(CONSUMERS)]  # latest fills listed
         self.visits = self.pushed = self.popped = 0
 
-    @initialize(local=st.lists(st.none() | st.integers(0, NODES - 1), min_size=3, max_size=3))
-    def begin(self, local: list[int | None]) -> None:
+    @initialize(
+        local=st.lists(st.none() | st.integers(0, NODES - 1), min_size=3, max_size=3),
+        nodes_say=st.booleans(),
+    )
+    def begin(self, local: list[int | None], nodes_say: bool) -> None:
+        """`nodes_say`: an empty node names its last fill."""
         self.routes = [PopRoute(node) for node in local]
+        self.nodes_say = nodes_say
 
     @rule(node=st.integers(0, NODES - 1), count=st.integers(1, 4))
     def push(self, node: int, count: int) -> None:
         if not self.held[node]:
             self.fills[node] += 1
-            self.notify(True, node)
-        self.held[node] += count
+            self.held[node] += count
+            self.notify(node)
+        else:
+            self.held[node] += count
         self.pushed += count
 
     @rule(data=st.data(), repeat=st.booleans())
-    def notice(self, data: st.DataObject, repeat: bool) -> None:
+    def notice_arrives(self, data: st.DataObject, repeat: bool) -> None:
         """One arrives, perhaps again."""
         if self.sent:
             of = self.sent if repeat or not self.notices else self.notices
@@ -62,7 +70,7 @@ class Fabric(RuleBasedStateMachine):
         todo = route.next()
         assert route.next() == todo
         if isinstance(todo, Pop):
-            self.visit(consumer, todo.node)
+            self.visit(consumer, todo)
         elif isinstance(todo, Ask):
             hints = self.owner.ask(consumer, todo.emptied)
             self.tell(consumer, hints)
@@ -74,17 +82,24 @@ class Fabric(RuleBasedStateMachine):
         self.owner = QueueOwner(range(NODES))
         for node in range(NODES):
             if self.held[node]:
-                self.notify(True, node)
+                self.notify(node)
         for consumer, route in enumerate(self.routes):
             if isinstance(route.next(), Park):
                 self.tell(consumer, self.owner.ask(consumer))
 
+    @rule()
+    def a_moment_passes(self) -> None:
+        """Whoever still waits although a node is listed is told of it."""
+        for consumer in self.owner.more():
+            self.tell(consumer, self.owner.ask(consumer))
+
     @invariant()
     def who_parks_knows_of_nothing(self) -> None:
-        """What a parked consumer does not know is on its way to the owner, who will tell it."""
-        coming = {(node, fill) for full, node, fill in self.notices if full}
+        """What a parked consumer does not know is on its way to the owner, or the owner knows that
+        it owes somebody an answer."""
+        coming = {(node, fill) for messages, node, fill in self.notices if messages}
         for route in self.routes:
-            if isinstance(route.next(), Park):
+            if isinstance(route.next(), Park) and not self.owner.owing:
                 for node in range(NODES):
                     assert not self.held[node] or (node, self.fills[node]) in coming
 
@@ -95,19 +110,24 @@ class Fabric(RuleBasedStateMachine):
         visits = self.visits
         left = sum(self.held)
         for _ in range(MAX_ROUNDS):
-            if not any(self.advance(consumer) for consumer in range(len(self.routes))):
+            todo = [self.advance(consumer) for consumer in range(len(self.routes))]
+            if not any(todo) and not self.owner.owing:
                 break
             while self.notices:
                 self.deliver(self.notices[0])
+            self.a_moment_passes()
         else:
             raise AssertionError("they go on for ever")
         if self.routes:
             assert sum(self.held) == 0
             assert self.popped == self.pushed
-            # One empty answer for each consumer and node, beside those that found something.
-            assert self.visits - visits <= left + CONSUMERS * NODES
+            # One empty answer for each consumer and node, beside those that found something; one
+            # more if it does not hear how much is over.
+            empty = CONSUMERS * NODES * (1 if self.nodes_say else 2)
+            assert self.visits - visits <= left + empty
 
-    def visit(self, consumer: int, node: int) -> None:
+    def visit(self, consumer: int, todo: Pop) -> None:
+        node = todo.node
         self.visits += 1
         over = self.over[consumer].get(node)
         assert over is None or self.heard[consumer].get(node, -1) > over, "without news"
@@ -116,23 +136,24 @@ class Fabric(RuleBasedStateMachine):
             self.popped += 1
             self.routes[consumer].found(node, 1)
             if not self.held[node]:
-                self.notify(False, node)
+                self.notify(node)
         else:
-            self.routes[consumer].empty(node, self.fills[node])
-            self.over[consumer][node] = self.fills[node]
+            over = self.fills[node] if self.nodes_say else todo.fill
+            self.routes[consumer].empty(node, over)
+            self.over[consumer][node] = over
 
-    def notify(self, full: bool, node: int) -> None:
-        self.notices.append((full, node, self.fills[node]))
+    def notify(self, node: int) -> None:
+        self.notices.append((self.held[node], node, self.fills[node]))
         self.sent.append(self.notices[-1])
 
-    def deliver(self, notice: tuple[bool, int, int]) -> None:
-        full, node, fill = notice
+    def deliver(self, notice: tuple[int, int, int]) -> None:
+        messages, node, fill = notice
         if notice in self.notices:
             self.notices.remove(notice)
-        if not full:
+        if not messages:
             self.owner.emptied(node, fill)
             return
-        for consumer in self.owner.filled(node, fill):
+        for consumer in self.owner.filled(node, fill, messages):
             self.tell(consumer, self.owner.ask(consumer))
 
     def tell(self, consumer: int, hints: tuple[Hint, ...]) -> None:
@@ -146,32 +167,51 @@ TestFabric = Fabric.TestCase
 
 def test_local_first_then_the_last_that_had_some_then_the_list():
     route = PopRoute(local=3)
-    assert route.next() == Pop(3)
+    assert route.next() == Pop(3, 0)
     route.empty(3, 0)
     assert route.next() == Ask((Hint(3, 0),))
     route.listed([Hint(5, 1), Hint(6, 1), Hint(7, 4)])
-    assert route.next() == Pop(5)
+    assert route.next() == Pop(5, 1)
     route.found(5, 10)
-    assert route.next() == Pop(5)
+    assert route.next() == Pop(5, 1)
     route.listed([Hint(3, 1)])  # the local node tells of itself
-    assert route.next() == Pop(3)
+    assert route.next() == Pop(3, 1)
     route.empty(3, 1)
-    assert route.next() == Pop(5)
+    assert route.next() == Pop(5, 1)
     route.empty(5, 1)
-    assert route.next() == Pop(6)
+    assert route.next() == Pop(6, 1)
 
 
 def test_a_node_that_stays_empty_is_listed_in_vain():
     route = PopRoute()
     route.listed([Hint(5, 8)])
-    route.empty(5, 2)  # less than what was heard of it
+    route.empty(5, 8)
     assert route.next() == Ask((Hint(5, 8),))
     route.listed([Hint(5, 8)])
     assert route.next() == Ask((Hint(5, 8),))
     route.listed([])
     assert route.next() == Park()
     route.listed([Hint(5, 9)])
-    assert route.next() == Pop(5)
+    assert route.next() == Pop(5, 9)
+
+
+def test_what_was_heard_while_a_node_was_asked_is_not_over():
+    route = PopRoute()
+    route.listed([Hint(5, 8)])
+    asked = route.next()
+    route.listed([Hint(5, 9)])  # by another pop that follows the same route
+    route.empty(5, 8)
+    assert asked == Pop(5, 8)
+    assert route.next() == Pop(5, 9)
+
+
+def test_who_cannot_be_reached_is_not_said_to_be_empty():
+    route = PopRoute()
+    route.listed([Hint(5, 8)])
+    route.unreachable(5)
+    assert route.next() == Ask(())
+    route.listed([Hint(5, 8)])
+    assert route.next() == Pop(5, 8)
 
 
 def test_what_a_node_says_of_itself_counts_more_than_what_was_heard_of_it():
@@ -216,8 +256,32 @@ def test_who_leaves_is_not_told_and_who_is_gone_is_not_named():
     owner.ask(2)
     owner.leave(1)
     assert owner.filled(9, 1) == [2]
-    owner.gone(9)
+    owner.keep({1, 2})
     assert owner.ask(2) == ()
+
+
+def test_as_many_are_told_as_there_are_messages_and_twice_as_many_each_time_after_that():
+    owner = QueueOwner()
+    for consumer in range(10):
+        owner.ask(consumer)
+    assert owner.filled(9, 1, messages=2) == [0, 1]
+    assert owner.owing
+    assert owner.more() == [2, 3, 4, 5]
+    assert owner.more() == [6, 7, 8, 9]
+    assert not owner.owing
+    assert owner.more() == []
+
+
+def test_nobody_is_told_more_once_it_is_over():
+    owner = QueueOwner([1, 2])
+    owner.emptied(1, 0)
+    owner.emptied(2, 0)
+    owner.ask(1)
+    owner.ask(2)
+    assert owner.filled(9, 1, messages=1) == [1]
+    owner.emptied(9, 1)
+    assert owner.more() == []
+    assert owner.filled(9, 2, messages=1) == [2]
 
 
 def test_waiting_is_bounded(monkeypatch):

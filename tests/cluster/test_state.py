@@ -10,7 +10,7 @@ from tests.cluster.world import World, node
 from penstock.cluster import commands as c
 from penstock.cluster import definitions, members
 from penstock.cluster.check import check
-from penstock.cluster.map import ShardPlace
+from penstock.cluster.map import ShardPlace, Speaks, Stated
 from penstock.cluster.state import ClusterState
 from penstock.errors import ProtocolError
 
@@ -154,6 +154,55 @@ def test_only_the_owner_changes_the_in_sync_set():
     assert refused(world, c.GrowInSync(0, 1, 1, 3, shrunk)) == "unsafe"
     world.join()
     assert refused(world, c.GrowInSync(0, 1, 1, 4, shrunk)) == "unknown"
+
+
+def raised(world: World) -> World:
+    """All nodes speak level 2."""
+    speaks = Speaks(1, 2)
+    nodes = world.state.nodes.values()
+    world.accept(c.Raise(2, tuple(Stated(node.id, node.incarnation, speaks) for node in nodes)))
+    return world
+
+
+def test_a_replica_that_is_down_is_turned_down_for_good():
+    world = raised(three())
+    shrunk = world.accept(c.ShrinkInSync(0, 1, 1, (3,), place(world).version))
+    world.fail(3)
+    grow = c.GrowInSync(0, 1, 1, 3, shrunk)
+    world.accept(grow)
+    assert (place(world).in_sync, place(world).version > shrunk) == ((1, 2), True)
+    world.back(3)
+    assert refused(world, grow) == "stale"  # the owner has gone on without it meanwhile
+    world.accept(c.GrowInSync(0, 1, 1, 3, place(world).version))
+    assert place(world).in_sync == (1, 2, 3)
+
+
+def test_a_node_withdraws_from_shards_that_it_has_lost():
+    world = raised(three(3))
+    world.accept(c.Transfer(1, 1, 2))
+    assert world.accept(c.Withdraw(1, 1, (0, 1))) == 2
+    assert (place(world).owner, place(world).in_sync, place(world).epoch) == (2, (2, 3), 2)
+    assert (place(world, 1).owner, place(world, 1).in_sync) == (2, (2, 3))
+    assert place(world, 1).epoch == 2
+    assert 1 in place(world).replicas
+    assert place(world, 2).in_sync == (1, 2, 3)
+    version = world.state.version
+    assert world.accept(c.Withdraw(1, 1, (0, 1))) == 0
+    assert world.state.version == version
+    assert refused(world, c.Withdraw(1, 2, (0,))) == "stale"
+    assert refused(world, c.Withdraw(1, 1, (3,))) == "unknown"
+
+
+def test_nobody_withdraws_who_is_the_last_and_an_heir_that_is_down_is_waited_for():
+    world = raised(three())
+    world.accept(c.ShrinkInSync(0, 1, 1, (3,), place(world).version))
+    world.fail(2)
+    world.accept(c.Withdraw(1, 1, (0,)))
+    assert (place(world).owner, place(world).in_sync) == (2, (2,))
+    assert world.accept(c.Withdraw(2, 1, (0,))) == 0
+    assert world.plan() == []
+    world.back(2)
+    assert place(world).owner == 2
 
 
 def test_a_late_copy_of_a_command_undoes_nothing():

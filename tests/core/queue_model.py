@@ -71,7 +71,8 @@ class QueueModel:
         if self.ordered == "key":
             lines: dict[bytes | None, Message] = {}
             waiting = self.all("ready", "leased", "delayed")
-            for message in sorted(waiting, key=lambda message: message.turn):
+            waiting.sort(key=lambda message: (not message.deliveries, message.turn))
+            for message in waiting:
                 lines.setdefault(message.key, message)
             return [message for message in ready if lines[message.key] is message]
         return ready
@@ -95,9 +96,6 @@ class QueueModel:
     def redrive(self, limit: int, order: list[Message]) -> None:
         for message in order[:limit]:
             message.state, message.deliveries = "ready", 0
-            self.turns += 1
-            if self.ordered == "key":  # behind what waits of its key
-                message.turn = self.turns
 
     def pass_time(self, now_us: int) -> None:
         for message in self.all("leased"):

@@ -22,13 +22,15 @@ class NodeProcess:
         self.listen = "127.0.0.1:0"
         self.url = ""
         self.options: list[str] = []
+        self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> str:
         command = [sys.executable, "-m", "penstock.node", "--data", str(self.data)]
         self.process = subprocess.Popen(
-            [*command, "--listen", self.listen, *self.options], stdout=subprocess.PIPE, text=True
-        )
+            [*command, "--listen", self.listen, *self.options], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **self.environment},
+        )  # fmt: skip
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
         assert self.url.startswith("penstock://"), "the node did not start"

@@ -79,9 +79,12 @@ class RawClient:
         head = PUSH.pack(stream, 0, shard, 0, 0)
         return not RECEIPT.unpack(self.request(Verb.PUSH, head + bytes(batch)))[4]
 
-    def pop(self, stream: int) -> list[tuple[bytes, bytes]]:
+    def pop(
+        self, stream: int, messages: int = 100, wait_ms: int = 0
+    ) -> list[tuple[bytes, bytes]]:
         """Values, each with what acknowledges it."""
-        body = memoryview(self.request(Verb.POP, POP.pack(stream, 100, 1 << 20, 0, 0, 0)))
+        asked = POP.pack(stream, messages, 1 << 20, wait_ms, 0, 0)
+        body = memoryview(self.request(Verb.POP, asked))
         grants, _ = COUNT.unpack_from(body)
         heads = [GRANT.unpack_from(body, COUNT.size + GRANT.size * n) for n in range(grants)]
         at = COUNT.size + GRANT.size * grants

@@ -44,6 +44,7 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes: dict[int, NodeProcess] = {}
+        self.environment: dict[str, str] = {}
 
     def start(self, *numbers: int) -> None:
         """The first one founds; the others join, in this order, so that ids are known."""
@@ -51,6 +52,7 @@ class Nodes:
             known = number in self.processes
             process = self.processes.setdefault(number, NodeProcess(self.folder / str(number)))
             seed = "" if known or number == 1 else self.processes[1].listen
+            process.environment = self.environment
             process.options = [] if known else ["--join", seed] if seed else ["--cluster"]
             process.start()
 

@@ -17,6 +17,7 @@ from penstock.errors import (
     NotFoundError,
     PenstockError,
     ProtocolError,
+    VersionError,
 )
 from penstock.node import link as link_module
 from penstock.node import links as links_module
@@ -29,6 +30,7 @@ from penstock.wire import messages as m
 from penstock.wire.frames import FRAME, FRAME_BYTES, Flag, Verb, frame, read_error
 
 CLUSTER = 9
+ME = m.Peer(1, 1, CLUSTER, 1, 2, "7.8")
 PATIENCE_S = 10.0
 
 
@@ -40,11 +42,14 @@ class Recorder:
         self.messages: list[bytes] = []
         self.refusal: ProtocolError | None = None
 
-    def linked(self, node: int) -> None:
-        self.events.append(("linked", node))
+    def linked(self, peer: m.Peer) -> None:
+        self.events.append(("linked", peer.node))
 
     def unlinked(self, node: int) -> None:
         self.events.append(("unlinked", node))
+
+    def outdated(self, reason: VersionError) -> None:
+        self.events.append(("outdated", 0))
 
     def received(self, node: int, messages: list[memoryview]) -> None:
         if self.refusal is not None:
@@ -55,11 +60,13 @@ class Recorder:
 class Node:
     """A node's server and links, with nothing behind them; node 2 in incarnation 3 is known."""
 
-    def __init__(self, server: Server, number: int) -> None:
+    def __init__(self, server: Server, number: int, highest: int = 2) -> None:
         self.server = server
         self.recorder = Recorder()
+        self.level = 1
         known = {1: 1, 2: 3}
-        self.links = Links(m.Peer(number, known[number], CLUSTER), 8, self.recorder, known.get)
+        me = m.Peer(number, known[number], CLUSTER, 1, highest, "7.8")
+        self.links = Links(me, 8, self.recorder, known.get, lambda: self.level)
         server.accept_peer = self.links.accept
 
     async def stranger(self) -> Stranger:
@@ -135,9 +142,9 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def node_one(folder: Path) -> AsyncIterator[Node]:
+async def node_one(folder: Path, highest: int = 2) -> AsyncIterator[Node]:
     async with serving(folder) as server:
-        node = Node(server, 1)
+        node = Node(server, 1, highest)
         yield node
         await node.links.stop()
 
@@ -184,7 +191,7 @@ def test_a_link_carries_messages_both_ways(tmp_path: Path) -> None:
             stranger = await node.stranger()
             await stranger.send(hello(), frame(Verb.PEER, 0, 0, b"at once"))
             _, _, body = await stranger.receive()
-            assert msgspec.msgpack.decode(body, type=m.Welcome).peer == m.Peer(1, 1, CLUSTER)
+            assert msgspec.msgpack.decode(body, type=m.Welcome).peer == ME
             large = b"x" * (1 << 20)
             await stranger.send(frame(Verb.PEER, 0), frame(Verb.PEER, 0, 0, large))
             await until(lambda: len(node.recorder.messages) == 2)
@@ -215,6 +222,64 @@ def test_a_newer_link_takes_the_place_of_an_older(tmp_path: Path) -> None:
             await until(lambda: node.recorder.messages == [b"still there"])
             newer.socket.close()
             late.socket.close()
+
+    asyncio.run(run())
+
+
+def test_a_node_that_does_not_speak_the_level_is_refused_and_told_so(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with node_one(tmp_path / "1") as one, serving(tmp_path / "2") as server:
+            address = await one.server.start("127.0.0.1", 0)
+            one.level = 2
+            stranger = await one.stranger()
+            with pytest.raises(VersionError, match="is at level 2; a node that speaks level 1"):
+                await stranger.greet()
+            assert await stranger.is_closed()
+            two = Node(server, 2, highest=1)
+            two.links.expect({1: address})
+            await until(lambda: two.recorder.events == [("outdated", 0)])
+            assert one.recorder.events == []
+            await two.links.stop()
+
+    asyncio.run(run())
+
+
+def test_a_node_that_is_called_hears_that_it_is_outdated(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with node_one(tmp_path, highest=1) as node:
+            stranger = await node.stranger()
+            greeting = m.Hello(1, peer=m.Peer(2, 3, CLUSTER, 1, 2, "7.8", level=2))
+            await stranger.send(frame(Verb.HELLO, 0, 0, m.pack(greeting)))
+            await until(lambda: ("outdated", 0) in node.recorder.events)
+            stranger.socket.close()
+
+    asyncio.run(run())
+
+
+def test_a_node_gets_in_although_clients_take_all_the_room(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with node_one(tmp_path) as node:
+            node.server.max_connections = 2
+            clients = [await node.stranger() for _ in range(3)]
+            for client in clients[:2]:
+                await client.send(frame(Verb.HELLO, 0, 0, m.pack(m.Hello(1))))
+                verb, flags, _ = await client.receive()
+                assert (verb, flags) == (Verb.HELLO, Flag.RESPONSE)
+            peer = await node.stranger()
+            await peer.greet()
+            assert node.links.nodes == {2}
+            await clients[2].send(frame(Verb.HELLO, 0, 0, m.pack(m.Hello(1))))
+            _, flags, body = await clients[2].receive()
+            assert flags & Flag.ERROR
+            assert "no more connections" in read_error(body).message
+            assert await clients[2].is_closed()
+            clients[0].socket.close()
+            await until(lambda: len(node.server.connections) == 1)
+            late = await node.stranger()
+            await late.send(frame(Verb.HELLO, 0, 0, m.pack(m.Hello(1))))
+            assert (await late.receive())[1] == Flag.RESPONSE
+            for each in (clients[1], late, peer):
+                each.socket.close()
 
     asyncio.run(run())
 

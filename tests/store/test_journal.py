@@ -76,6 +76,7 @@ def test_one_flush_commits_all_that_waited_in_order(journal, disk) -> None:
     finished = flush_once(journal)
     assert finished.committed == entries
     assert disk.syncs == ["j-00000001"]
+    assert journal.syncs == 1
     assert journal.pending_bytes == 0
     assert journal.tail == journal.written == journal.synced
     assert numbers_on_disk(disk, "j-00000001") == list(range(1, 9))

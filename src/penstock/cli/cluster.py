@@ -85,11 +85,13 @@ def show(found: dict[str, Any], output: Output) -> None:
     if output.as_json:
         output.line(found)
         return
-    columns = ("node", "address", "status", "owns", "copies", "in sync", "linked", "name")
+    columns = (
+        "node", "address", "status", "owns", "copies", "in sync", "linked", "release", "name",
+    )  # fmt: skip
     rows = [
         (
             node["id"], node["address"] or "-", node["status"], node["owns"], node["has"],
-            node["in_sync"], node["linked"], node["name"],
+            node["in_sync"], node["linked"], node["release"] or "-", node["name"],
         )
         for node in found["nodes"]
     ]  # fmt: skip
@@ -100,7 +102,8 @@ def show(found: dict[str, Any], output: Output) -> None:
     typer.echo(
         f"{found['shards']} shards, replication {found['replication']}, "
         f"{found['moves']} being copied; {leader} leads in term {consensus['term']}, "
-        f"nodes {voters} vote; map {found['version']} as node {found['node']} knows it"
+        f"nodes {voters} vote; level {found['level']}; map {found['version']} as node "
+        f"{found['node']} knows it"
     )
     for what, who, why in found["rows"]:
         typer.secho(f"{what}: {who}: {why}", fg="yellow")
@@ -110,10 +113,15 @@ def _change(
     action: str, node: int, url: str, as_json: bool, text: str, value: int = 0
 ) -> None:
     with told_errors(as_json):
-        from penstock.wire.messages import ClusterChange
-
-        version = _ask(url, ClusterChange(action, node, value), int)
+        version = change_cluster(action, node, url, value)
         Output(as_json).record({"version": version}, text)
+
+
+def change_cluster(action: str, node: int, url: str, value: int = 0) -> int:
+    """Has the cluster decide something about a node; the version of the map after it."""
+    from penstock.wire.messages import ClusterChange
+
+    return _ask(url, ClusterChange(action, node, value), int)
 
 
 def ask_status(url: str, plan: bool = False) -> dict[str, Any]:

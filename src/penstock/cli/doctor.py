@@ -78,6 +78,7 @@ def as_json(found: Findings) -> dict[str, object]:
         "summary": found.summary,
         "advice": found.advice,
         "lost_messages": found.lost_messages,
+        "repaired": found.repaired,
         **dataclasses.asdict(found),
     }
 
@@ -159,4 +160,6 @@ def damage_text(damage: DamageFinding) -> str:
         text += f", positions {damage.first} to {damage.last}"
         if damage.partition:
             text += f" of partition {damage.partition}"
+    if damage.repaired:
+        return f"{text}; repaired: a whole copy is stored elsewhere"
     return text + f"; {damage.messages:,} wanted messages lost"

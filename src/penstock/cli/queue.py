@@ -63,6 +63,12 @@ IdWindow = Annotated[
     float | None,
     typer.Option("--id-window", parser=duration, metavar="TIME", help="How long ids are known."),
 ]
+Stealing = Annotated[
+    bool | None,
+    typer.Option(
+        "--stealing/--no-stealing", help="Whether messages move to nodes where consumers wait."
+    ),
+]
 Count = Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many messages.")]
 
 
@@ -81,11 +87,13 @@ def create(
         Ordered | None, typer.Option("--ordered", help="What keeps its order.")
     ] = None,
     id_window: IdWindow = None,
+    stealing: Stealing = None,
 ) -> None:
     """Create a queue."""
     options = given(
         durability=durability, lease=lease, max_deliveries=max_deliveries,
         max_messages=max_messages, max_bytes=max_bytes, ttl=ttl, id_window=id_window,
+        stealing=stealing,
         ordered=None if ordered is None else ordered.value,
     )  # fmt: skip
     queue, created = streams.open_or_create(here, "queue", here.fabric.queue, name, options)
@@ -104,12 +112,14 @@ def configure(
     max_bytes: MaxBytes = None,
     ttl: Ttl = None,
     id_window: IdWindow = None,
+    stealing: Stealing = None,
 ) -> None:
     """Change settings of a queue while it is used."""
     queue = here.fabric.queue(name, create=False)
     options = given(
         durability=durability, lease=lease, max_deliveries=max_deliveries,
         max_messages=max_messages, max_bytes=max_bytes, ttl=ttl, id_window=id_window,
+        stealing=stealing,
     )  # fmt: skip
     queue.configure(**options)
     streams.show_settings(here, queue.info)

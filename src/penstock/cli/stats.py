@@ -7,6 +7,7 @@ import platform
 from penstock.cli.command import Here, Json, on_fabric
 from penstock.cli.output import Output
 from penstock.cli.streams import readable_figures
+from penstock.machine import release
 
 
 @on_fabric
@@ -18,15 +19,5 @@ def stats(here: Here) -> None:
 
 def version(json: Json = False) -> None:
     """Show the version."""
-    told = {"penstock": installed_version(), "python": platform.python_version()}
+    told = {"penstock": release(), "python": platform.python_version()}
     Output(json).record(told, f"penstock {told['penstock']} (Python {told['python']})")
-
-
-def installed_version() -> str:
-    """The version of the installed package; a checkout that is not installed has none."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("penstock")
-    except metadata.PackageNotFoundError:
-        return "unreleased"

@@ -22,7 +22,7 @@ from penstock.client.shells import awaitable
 from penstock.client.state import (
     FabricState,
 )
-from penstock.client.welcome import new_hello
+from penstock.client.welcome import is_of_cluster, new_hello
 from penstock.errors import ClosedError, PenstockError
 
 _FLUSH_S = 0.05
@@ -88,7 +88,7 @@ class Connecting:
         connection: AsyncConnection = AsyncConnection(dial, new_hello(self._name), self._timeout)
         try:
             welcome = await connection.open()
-            if welcome.cluster_map and seeds:
+            if seeds and is_of_cluster(welcome):
                 await connection.close()
                 connection = AsyncCluster(seeds, self._name, self._timeout)
                 welcome = await connection.open()
@@ -163,8 +163,7 @@ class AsyncFabric(FabricState):
 
     async def session(self, ttl: float = 10.0) -> AsyncSession:
         """A session, kept alive by a task: entries bound to it go when it ends."""
-        ops_fabric.check_sessions(self)
-        return AsyncSession(self, await self._run(ops_fabric.open_session(ttl)), ttl)
+        return AsyncSession(self, await self._run(ops_fabric.new_session(self, ttl)), ttl)
 
     async def close(self) -> None:
         """Sends buffered acks, waits for them, and ends the connection."""
@@ -241,7 +240,7 @@ class AsyncSession:
                 continue  # no answer now; the session may still be there
 
     async def close(self) -> None:
-        """Ends the session: entries bound to it go now."""
+        """Ends the session: entries bound to it go now, or, in a cluster, a moment later."""
         self._task.cancel()
         if self.alive:
             self.alive = False

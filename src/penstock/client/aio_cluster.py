@@ -17,6 +17,7 @@ from penstock.client.aio_returns import Returns
 from penstock.client.aio_settle import Settlements
 from penstock.client.aio_watch import Watch
 from penstock.client.aio_wire import Wire
+from penstock.client.pops import WhereRequest
 from penstock.client.reconnect import pause_s
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.routing import Routes
@@ -26,6 +27,7 @@ from penstock.client.welcome import new_hello
 from penstock.errors import (
     ClosedError,
     DeadlineError,
+    InvalidError,
     LimitError,
     MovedError,
     PenstockError,
@@ -58,6 +60,7 @@ class AsyncCluster(AsyncConnection):
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch = Watch(self)
+        self.links.linked = self._watch.listen
         self._news: asyncio.Event | None = None  # if somebody waits for it
 
     async def open(self) -> Welcome:
@@ -140,6 +143,8 @@ class AsyncCluster(AsyncConnection):
         self._check_open()
         if not link.ready:
             raise MovedError(f"the connection to node {node} was lost")
+        if isinstance(request, WhereRequest) and not link.lists:
+            raise InvalidError(f"node {node} keeps no lists of queues")
         return self.start_on(link, request)
 
     async def finish(self, pending: Pending) -> bytearray:
@@ -230,6 +235,7 @@ class AsyncCluster(AsyncConnection):
         while not subscription.done:
             self._check_open()
             fan = self.fanouts[subscription.id]
+            fan.waited_for()
             live = fan.live
             seconds = self.timeout_s if idle_timeout is None or not live else idle_timeout
             await self._wait([subscription], seconds)
@@ -248,11 +254,12 @@ class AsyncCluster(AsyncConnection):
 
     # --- what happens ------------------------------------------------------------------------
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Has something done in the background, until the fabric is closed."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def heard(self) -> None:
         """Wakes all who wait for something to happen."""

@@ -1,4 +1,9 @@
-"""A subscription to a cluster: one part on every node that owns shards, one credit for all."""
+"""A subscription to a cluster: one part on every node that owns shards, one credit for all.
+
+With many nodes a subscription to a queue has parts only where there are messages, as the queue's
+list says. With few it has one on each: a message is delivered as soon as it is there, which no
+list can be as fast as.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from penstock.client.aio_link import Link
 from penstock.client.aio_links import HERE, settled
+from penstock.client.aio_scout import Scout
 from penstock.client.requests import Pending, Request, Resend, Subscription
-from penstock.client.routing import MAX_STANDING, share_credit
+from penstock.client.routing import FEW_NODES, MAX_STANDING, share_credit
 from penstock.errors import NotFoundError, PenstockError, UnavailableError
 
 if TYPE_CHECKING:
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
 class Part(Subscription):
     """What one node delivers; it goes to the whole. Its credit is its own."""
 
-    __slots__ = ("_fan", "link")
+    __slots__ = ("_fan", "link", "seen")
 
     def __init__(self, fan: FanOut, link: Link, credit: int) -> None:
         whole = fan.subscription
@@ -27,6 +33,7 @@ class Part(Subscription):
         self.request.node = HERE
         self.given = credit
         self.link = link
+        self.seen = 0  # messages that it had delivered when the list was last looked at
         self._fan = fan
 
     @property
@@ -63,37 +70,81 @@ class FanOut:
         self._credited = subscription.given > 0
         self._turn = 0
         self._over = False
+        self._listed: list[int] = []  # nodes that have messages
+        self._scout: Scout | None = None
+        if subscription.queue is not None:
+            self._scout = Scout(cluster, subscription.queue, self._heard)
+        self._scouting: asyncio.Task[None] | None = None
         subscription.sharers = max(len(self._wanted()), 1)
 
     @property
     def live(self) -> bool:
-        """Whether a node is subscribed to."""
-        return bool(self._parts)
+        """Whether a node is subscribed to, or is known not to be needed."""
+        return bool(self._parts) or (
+            self._scouting is not None and self._scout is not None and self._scout.live
+        )
+
+    def _by_list(self) -> bool:
+        """Whether the list says where to subscribe."""
+        scout = self._scout
+        many = len(self._cluster.routes.owners()) > FEW_NODES
+        return many and scout is not None and scout.refused is None
 
     def _wanted(self) -> list[int]:
         """The nodes to be subscribed to; where there are too many, they take turns."""
         owners = self._cluster.routes.owners()
+        if self._by_list():
+            return [node for node in self._listed if node in owners][:MAX_STANDING]
         if len(owners) <= MAX_STANDING:
             return list(owners)
         at = self._turn % len(owners)
         return list((*owners[at:], *owners[:at])[:MAX_STANDING])
 
     async def begin(self) -> None:
-        """Subscribes to all nodes; `begun` is done when every one was tried and one was there."""
+        """Subscribes to all nodes that are needed; `begun` is done when every one was tried and one
+        was there, or none is needed."""
         while not self._over:
+            if self._by_list() and self._scout is not None:
+                await self._scout.first_look()
             version = self._cluster.routes.version
             await asyncio.gather(*(self._add(node) for node in self._wanted()))
-            if self._parts or self.begun.done:
+            if self._parts or self.begun.done or (self._by_list() and not self._wanted()):
                 break
             await self._cluster.links.renew(version)
             await self._cluster.pause(HERE)
         if not self.begun.done:
             self.begun.settle(bytearray(), None)
+        self._scout_on()
+
+    def _scout_on(self) -> None:
+        if self._over or self._scouting is not None or not self._by_list():
+            return
+        assert self._scout is not None
+        self._listed = self._listed or list(self._parts)
+        self._scouting = self._cluster.spawn(self._search(self._scout))
+
+    async def _search(self, scout: Scout) -> None:
+        try:
+            while self._by_list() and not self._over:
+                await scout.look()
+        finally:
+            self._scouting = None
+        if isinstance(scout.refused, NotFoundError) and not self._over:
+            self.fail(scout.refused)
+
+    def _heard(self, nodes: list[int]) -> None:
+        """The nodes that have messages; those that just delivered some keep their parts too."""
+        busy = [node for node, part in self._parts.items() if part.delivered > part.seen]
+        for part in self._parts.values():
+            part.seen = part.delivered
+        self._listed = list(dict.fromkeys([*nodes, *busy]))
+        self.update()
 
     def update(self) -> None:
         """Follows the map, and tries again where it went wrong."""
         if self._over or not self.begun.done:
             return
+        self._scout_on()
         self._turn += 1
         wanted = self._wanted()
         for node in [node for node in self._parts if node not in wanted]:
@@ -155,6 +206,11 @@ class FanOut:
         self.subscription.given += messages
         self._share()
 
+    def waited_for(self) -> None:
+        """Whoever takes the messages has none left: no node is without credit from now on, as the
+        next message may be there."""
+        self._share()
+
     def _share(self) -> None:
         whole = self.subscription
         whole.sharers = max(len(self._parts), 1)
@@ -169,6 +225,8 @@ class FanOut:
     def stop(self) -> None:
         """Asks all nodes to send nothing more; what crosses that still arrives."""
         self._over = True
+        if self._scouting is not None:
+            self._scouting.cancel()
         for part in self._parts.values():
             part.link.cancel(part.id)
 

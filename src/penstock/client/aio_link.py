@@ -12,7 +12,7 @@ from penstock.client.reconnect import CONNECT_S
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.welcome import hello_frame, read_welcome
 from penstock.errors import PenstockError, ProtocolError, UnavailableError
-from penstock.wire.frames import CREDIT, Verb, frame
+from penstock.wire.frames import CREDIT, LISTS, MAPS, Verb, frame
 from penstock.wire.messages import Hello, Welcome
 
 Address = tuple[str, int]
@@ -39,8 +39,11 @@ class Link:
         self.node = node
         self.address = address
         self.heard_s = 0.0  # when the node last said something
+        self.lists = False  # whether it can be asked where messages of a queue are
+        self.tells = False  # whether it can be asked to say when there is a newer map
         self.error: PenstockError | None = None  # why it is over
         self._opened_s = 0.0
+        self._sent_away = False
         self._hello = hello
         self._events = events
         self._loop = asyncio.get_running_loop()
@@ -66,6 +69,8 @@ class Link:
             self._fail(wire, UnavailableError(f"the greeting failed: {error}"))
             raise
         self._protocol.welcome(welcome)
+        self.lists = LISTS in welcome.features
+        self.tells = MAPS in welcome.features
         self._wire, self.heard_s = wire, self._loop.time()
         self._opened_s = self.heard_s
         return welcome
@@ -85,8 +90,8 @@ class Link:
 
     @property
     def answered(self) -> bool:
-        """Whether the node has said anything since it was greeted."""
-        return self.heard_s > self._opened_s
+        """Whether the node has said anything since it was greeted, other than to go away."""
+        return self.heard_s > self._opened_s and not self._sent_away
 
     @property
     def idle(self) -> bool:
@@ -171,6 +176,7 @@ class Link:
         try:
             self._protocol.receive(frames)
         except PenstockError as error:
+            self._sent_away = True
             wire.close(error)
         self._events.heard()
 

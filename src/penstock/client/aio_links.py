@@ -32,6 +32,17 @@ _read_bytes = decoder(bytes)
 T = TypeVar("T")
 
 
+class MapRequest(Request):
+    """Asks one node, and no other, for a newer map than this version."""
+
+    __slots__ = ()
+
+    def __init__(self, version: int, wait_s: float) -> None:
+        call = ClusterMap(version, round(wait_s * 1000))
+        super().__init__(Verb.CALL, [pack(call)], Resend.ANEW, wait_s)
+        self.node = HERE
+
+
 async def settled(pending: Pending) -> bytearray:
     """Waits for an answer without a deadline of its own; raises the error if it is one."""
     if not pending.done:
@@ -66,6 +77,7 @@ class Links:
         self._resting: dict[int, float] = {}  # nodes, and until when they are
         self._renewing: asyncio.Task[None] | None = None
         self.changed: Callable[[], None] = _nothing  # called after a newer map was learnt
+        self.linked: Callable[[], None] = _nothing  # called after a link was made
 
     # --- links -------------------------------------------------------------------------------
 
@@ -120,6 +132,7 @@ class Links:
             raise UnavailableError(error.message) from error
         self._welcome = self._welcome or welcome
         self._pool.add(node, link)
+        self.linked()
         return link
 
     def _make_room(self) -> None:
@@ -158,7 +171,10 @@ class Links:
         lost: PenstockError | None = None
         for address in self._seeds:
             try:
-                return await self._ask_seed(address)
+                welcome = await self._ask_seed(address)
+                if len(self._seeds) == 1:  # whoever names several wants none of them in particular
+                    self.routes.local = welcome.number or None
+                return welcome
             except UnavailableError as error:
                 lost = error
         raise UnavailableError("no node answers" if lost is None else lost.message)
@@ -220,12 +236,20 @@ class Links:
             self.changed()
         return news
 
-    async def _map_of(self, link: Link, version: int) -> bytes:
+    async def hear_of_change(self, link: Link, wait_s: float) -> None:
+        """Learns a newer map as soon as the node has one, if that is within `wait_s` seconds."""
+        answer = await self._map_of(link, self.routes.version, wait_s)
+        try:
+            news = self.routes.learn(answer)
+        except ConflictError:  # others have told of it, and of more, meanwhile
+            return
+        if news:
+            self.changed()
+
+    async def _map_of(self, link: Link, version: int, wait_s: float = 0.0) -> bytes:
         if not link.ready:
             raise UnavailableError("the connection was lost")
-        request = Request(Verb.CALL, [pack(ClusterMap(version))], Resend.ANEW)
-        request.node = HERE
-        pending = link.start(request)
+        pending = link.start(MapRequest(version, wait_s))
         try:
             found: bytes = _read_bytes(body_of(await settled(pending)))
         finally:

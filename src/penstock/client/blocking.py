@@ -22,7 +22,7 @@ from penstock.client.state import (
     FabricState,
 )
 from penstock.client.transport import SeedDial
-from penstock.client.welcome import new_hello
+from penstock.client.welcome import is_of_cluster, new_hello
 from penstock.wire.messages import Welcome
 
 
@@ -41,7 +41,7 @@ def connect(url: str, timeout: float = 30.0, namespace: str = "default", name: s
     seeds = addresses_of(url)
     connection = Connection(SeedDial(seeds), new_hello(name), check_timeout(timeout))
     welcome = connection.open()
-    if welcome.cluster_map:
+    if is_of_cluster(welcome):
         connection.close()
         connection = ClusterConnection(seeds, name, timeout)
         welcome = connection.open()
@@ -88,7 +88,8 @@ class Fabric(FabricState):
         """Opens a queue, and creates it if it is not there (else NotFoundError, if not `create`).
 
         Options: durability, lease, max_deliveries, max_messages, max_bytes, ttl, ordered (True: the
-        whole queue, "key": every key), id_window. ExistsError if it is there with other settings.
+        whole queue, "key": every key), id_window, stealing (False: in a cluster, messages do not
+        move to nodes where consumers wait). ExistsError if it is there with other settings.
         """
         return Queue(self, self._run(ops_fabric.open_stream(self, "queue", name, options, create)))
 
@@ -170,9 +171,8 @@ class Session:
     """A session, kept alive in the background until `close`. `alive` turns False if it was lost."""
 
     def __init__(self, fabric: Fabric, ttl: float) -> None:
-        ops_fabric.check_sessions(fabric)
         self._fabric = fabric
-        self.id: int = fabric._run(ops_fabric.open_session(ttl))
+        self.id: int = fabric._run(ops_fabric.new_session(fabric, ttl))
         self.alive = True
         self._period_s = ttl / 3
         self._due = time.monotonic() + self._period_s
@@ -188,7 +188,7 @@ class Session:
         self.alive = self._fabric._run(ops_fabric.keep_session(self.id))
 
     def close(self) -> None:
-        """Ends the session: entries bound to it go now."""
+        """Ends the session: entries bound to it go now, or, in a cluster, a moment later."""
         self._fabric._background.remove_session(self)
         if self.alive:
             self.alive = False

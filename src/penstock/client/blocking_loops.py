@@ -13,7 +13,7 @@ from penstock.client.consume import ConsumeState
 from penstock.client.messages import TopicMessage
 from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
-from penstock.client.settle import settle
+from penstock.client.settle import give_back
 from penstock.client.subscribe import TopicSubscription
 from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
@@ -111,9 +111,9 @@ def _leave(connection: Connection, state: ConsumeState[Message]) -> None:
     try:
         connection.cancel(state.subscription.id)
         # Its answer comes after every delivery that crossed the cancellation.
-        connection.run(settle(state.settler, state.unhanded(), fence=True))
+        connection.run(give_back(state.settler, state.unhanded(), fence=True))
         if crossed := state.unhanded():
-            connection.run(settle(state.settler, crossed))
+            connection.run(give_back(state.settler, crossed))
     finally:
         connection.unsubscribe(state.subscription)
 

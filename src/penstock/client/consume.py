@@ -58,6 +58,11 @@ class QueueSubscription(Subscription):
         self._settler = settler
         self._lease_ms = lease
 
+    @property
+    def queue(self) -> int:
+        """Its id."""
+        return self._settler.stream
+
     def arrived_late(self, frame_: bytearray) -> None:
         """Nobody will ever see these messages: they are free again with the next flush."""
         for granted in read_grants(frame_, self._settler):
@@ -78,7 +83,7 @@ class ConsumeState(Generic[M]):
         prefetch: int | None,
         lease: float | None,
         max_messages: int | None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         bad = isinstance(prefetch, bool) or not isinstance(prefetch, int | None)
         if bad or (prefetch is not None and prefetch < 1):
@@ -91,8 +96,8 @@ class ConsumeState(Generic[M]):
         self._make = make
         self._window = credit  # messages that may be leased ahead
         self._adapts = prefetch is None
-        self._clock = clock
-        self._since = clock()  # when credit was last given
+        self._clock = clock or time.monotonic
+        self._since = self._clock()  # when credit was last given
         self._most = max_messages
         self._handed = 0  # since the start
         self._owed = 0  # handed out, and not yet given back as credit
@@ -136,12 +141,13 @@ class ConsumeState(Generic[M]):
         sharers = self.subscription.sharers  # none may be left without credit by the others
         if self._owed < max(self._window // (2 * sharers), 1):
             return 0
-        credit = self._owed + self._adapt()
+        used = self._owed
+        credit = used + self._adapt()
         self._owed = min(credit, 0)
         if self._most is not None:
             credit = min(credit, self._most - self.subscription.given)
-            if sharers > 1 and not self.finished:
-                credit = max(credit, 1)  # what is left may be on a node whose share is used up
+            if sharers > 1:  # what is left may all be on the node whose share is used up
+                credit = max(credit, min(used, self._most - self._handed))
         return max(credit, 0)
 
     def _adapt(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.client.inputs import check_name, milliseconds, stream_options
+from penstock.client.requests import ANY
 from penstock.client.spread import ask_all, join_figures
 from penstock.client.state import FabricState, StreamState
 from penstock.client.steps import Steps, ask, decoder
@@ -23,6 +25,7 @@ from penstock.wire.messages import (
     Streams,
     StreamStats,
 )
+from penstock.wire.sessions import home_of
 
 _read_info = decoder(StreamInfo)
 _read_infos = decoder(list[StreamInfo])
@@ -103,24 +106,27 @@ def stats(fabric: FabricState) -> Steps[dict[str, Any]]:
     return {**join_figures(told.values()), "node": "cluster", "nodes": list(told.values())}
 
 
-def check_sessions(fabric: FabricState) -> None:
-    """InvalidError in a cluster: a session lives on one node, its entries would not."""
-    if fabric._routes is not None:
-        raise InvalidError(
-            "a cluster has no sessions yet", advice="Write entries with a ttl, and renew them."
-        )
+def new_session(fabric: FabricState, ttl: float) -> Steps[int]:
+    """A session that ends when it was not kept alive for `ttl` seconds; its id. In a cluster it
+    lives in a shard that is chosen by chance."""
+    return open_session(ttl, ANY if fabric._routes is None else secrets.randbelow(fabric.shards))
 
 
-def open_session(ttl: float) -> Steps[int]:
-    """A session that ends when it was not kept alive for `ttl` seconds; its id."""
-    return ask(SessionOpen(max(milliseconds("ttl", ttl), 1)), _read_int)
+def open_session(ttl: float, shard: int = ANY) -> Steps[int]:
+    """As `new_session`, in a given shard."""
+    return ask(SessionOpen(max(milliseconds("ttl", ttl), 1), shard), _read_int, shard)
 
 
 def keep_session(session: int) -> Steps[bool]:
     """Keeps a session alive; False if it has ended."""
-    return ask(SessionKeep(session), _read_bool)
+    return ask(SessionKeep(session), _read_bool, _home(session))
 
 
 def close_session(session: int) -> Steps[bool]:
     """Ends a session now; whether it was still there."""
-    return ask(SessionClose(session), _read_bool)
+    return ask(SessionClose(session), _read_bool, _home(session))
+
+
+def _home(session: int) -> int:
+    home = home_of(session)
+    return ANY if home is None else home

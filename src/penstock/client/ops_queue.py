@@ -40,7 +40,10 @@ def pop_grants(
 ) -> Steps[list[Part]]:
     """Grants of at most so many messages; none if there are none within `timeout` seconds."""
     if queue._routes is not None:
-        search = PopSearch(queue._routes, queue._settler, messages, lease, mode)
+        search = PopSearch(
+            queue._routes, queue._pop_route, queue._settler, messages, lease, mode,
+            queue._only_shard,
+        )  # fmt: skip
         return (yield from search.run(timeout))
     ends = time.monotonic() + timeout if timeout else 0.0
     while True:

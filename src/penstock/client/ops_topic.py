@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from penstock.client.inputs import check_name, milliseconds, moment_us
-from penstock.client.requests import ANY, Pending, Request, Resend
-from penstock.client.spread import ask_owners
+from penstock.client.requests import ANY, Request, Resend
+from penstock.client.spread import ask_owners, for_each, join_figures
 from penstock.client.state import TopicState
-from penstock.client.steps import Finish, Steps, ask, decoder
-from penstock.client.steps import Start as Begin
+from penstock.client.steps import Steps, ask, decoder
 from penstock.errors import InvalidError, ProtocolError
 from penstock.wire.batch import Batch
+from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FETCH, FETCH_HEAD, FRAME_BYTES, FetchHead, Verb
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_LEASE_MS
 from penstock.wire.messages import (
@@ -29,6 +29,7 @@ from penstock.wire.messages import (
     StreamStats,
     Unclaim,
 )
+from penstock.wire.messages import Request as Call
 
 _HEAD_END = FRAME_BYTES + FETCH_HEAD.size
 _LENGTH_AT = slice(4, 8)  # of a batch
@@ -41,37 +42,48 @@ _read_committed = decoder(list[int | None])
 _read_claim = decoder(ClaimInfo)
 _read_figures = decoder(dict[str, Any])
 
-_MOST_LOOKS = 64  # partitions whose bounds are asked for at once
 FOLLOW_S = 5.0  # how long the node holds a fetch at the end of a partition
 
 Start = int | str | datetime
+T = TypeVar("T")
 
 
 def offsets(topic: TopicState) -> Steps[list[tuple[int, int]]]:
     """First offset kept and next offset to be written, for each partition."""
-    if topic._routes is None:
-        found: list[tuple[int, int]] = yield from ask(Offsets(topic.info.id), _read_bounds)
-        return found
-    return (yield from _bounds_in_cluster(topic))
+    return list((yield from _bounds(topic, range(topic.partitions))).values())
 
 
-def _bounds_in_cluster(topic: TopicState) -> Steps[list[tuple[int, int]]]:
-    """A look at each partition, as the answer says where it starts and ends."""
-    bounds: list[tuple[int, int]] = []
-    for first in range(0, topic.partitions, _MOST_LOOKS):
-        looks: dict[int, Pending] = {}
-        for partition in range(first, min(first + _MOST_LOOKS, topic.partitions)):
-            looks[partition] = yield Begin(PartitionReader(topic, partition, 0, 1).look())
-        for pending in looks.values():
-            answer: bytearray = yield Finish(pending)
-            head = fetch_head(answer)
-            bounds.append((head.start, head.end))
-    return bounds
+def _bounds(topic: TopicState, partitions: Sequence[int]) -> Steps[dict[int, tuple[int, int]]]:
+    stream = topic.info.id
+    return _of_each(topic, partitions, lambda chosen: Offsets(stream, chosen), _read_bounds)
 
 
 def offset_at(topic: TopicState, time: datetime | float) -> Steps[list[int]]:
     """For each partition, the first offset that arrived at or after a time."""
-    return ask(OffsetAt(topic.info.id, moment_us(time)), _read_ints, _only_owner(topic))
+    return list((yield from _arrivals(topic, range(topic.partitions), time)).values())
+
+
+def _arrivals(
+    topic: TopicState, partitions: Sequence[int], time: datetime | float
+) -> Steps[dict[int, int]]:
+    stream, time_us = topic.info.id, moment_us(time)
+    return _of_each(topic, partitions, lambda chosen: OffsetAt(stream, time_us, chosen), _read_ints)
+
+
+def _of_each(
+    topic: TopicState,
+    partitions: Sequence[int],
+    call: Callable[[list[int] | None], Call],
+    read: Callable[[Buffer], list[T]],
+) -> Steps[dict[int, T]]:
+    """An answer for each of these partitions, in their order. `call` is about all that the topic
+    has or, in a cluster, about those of one node: others need not be up."""
+    if topic._routes is None:
+        every = yield from ask(call(None), read)
+        return {partition: every[partition] for partition in partitions}
+    places = [(topic.info.placement[partition], partition) for partition in partitions]
+    found = yield from for_each(topic._routes, places, call, read)
+    return dict(zip(partitions, found, strict=True))
 
 
 def commit(
@@ -101,10 +113,18 @@ def commit(
 
 def committed(topic: TopicState, group: str) -> Steps[dict[int, int]]:
     """The committed offsets of a group, for the partitions that have one."""
-    found: list[int | None] = yield from ask(
-        Committed(topic.info.id, check_name(group)), _read_committed, _only_owner(topic)
+    return committed_of(topic, group, range(topic.partitions))
+
+
+def committed_of(
+    topic: TopicState, group: str, partitions: Sequence[int]
+) -> Steps[dict[int, int]]:
+    """The same, for some partitions only."""
+    stream, name = topic.info.id, check_name(group)
+    found: dict[int, int | None] = yield from _of_each(
+        topic, partitions, lambda chosen: Committed(stream, name, chosen), _read_committed
     )
-    return {partition: offset for partition, offset in enumerate(found) if offset is not None}
+    return {partition: offset for partition, offset in found.items() if offset is not None}
 
 
 def claim(
@@ -128,20 +148,27 @@ def unclaim(topic: TopicState, partition: int, group: str, token: int) -> Steps[
 
 
 def stats(topic: TopicState) -> Steps[dict[str, Any]]:
-    """Figures of the topic."""
-    return ask(StreamStats(topic.info.id), _read_figures, _only_owner(topic))
+    """Figures of the topic; in a cluster, of all nodes joined."""
+    stream, placement = topic.info.id, topic.info.placement
+    if topic._routes is None:
+        figures: dict[str, Any] = yield from ask(StreamStats(stream), _read_figures)
+        return figures
+    hosted: dict[int, list[int]] = {}
+    for partition, shard in enumerate(placement):
+        hosted.setdefault(shard, []).append(partition)
 
+    def part(shards: list[int]) -> StreamStats:
+        return StreamStats(stream, [each for shard in shards for each in hosted[shard]])
 
-def _only_owner(topic: TopicState) -> int:
-    """A shard whose owner knows all partitions. InvalidError if no node does: these calls have no
-    form that asks for some partitions only."""
-    placement = topic.info.placement
-    if topic._routes is not None and len(topic._routes.groups(placement)) > 1:
-        raise InvalidError(
-            f"the partitions of topic {topic.name!r} lie on several nodes",
-            advice="Read partitions by offset; a topic of one partition is not concerned.",
-        )
-    return placement[0]
+    told = yield from ask_owners(topic._routes, hosted, part, _read_figures)
+    joined = join_figures(each.value for each in told)
+    by_partition: dict[int, Any] = {}
+    for each in told:
+        asked = part(each.shards).partitions or ()
+        by_partition.update(zip(asked, each.value["partitions"], strict=True))
+    joined["partitions"] = [by_partition[number] for number in range(len(placement))]
+    joined["groups"] = sorted({group for each in told for group in each.value["groups"]})
+    return joined
 
 
 def delete(topic: TopicState) -> Steps[bool]:
@@ -149,20 +176,22 @@ def delete(topic: TopicState) -> Steps[bool]:
     return ask(Delete("topic", topic.name, topic.info.namespace), _read_bool)
 
 
-def starting_offsets(topic: TopicState, start: Start) -> Steps[list[int]]:
-    """An offset for each partition: a number, "start", "end" or a time."""
+def starting_offsets(
+    topic: TopicState, start: Start, partitions: Sequence[int]
+) -> Steps[dict[int, int]]:
+    """An offset for each of these partitions: a number, "start", "end" or a time."""
     if isinstance(start, bool) or not isinstance(start, int | str | datetime):
         raise InvalidError(f"offset {start!r}: use a number, 'start', 'end' or a datetime")
     if isinstance(start, int):
         if start < 0:
             raise InvalidError(f"offset {start}: use 0 or more, 'start' or 'end'")
-        return [start] * topic.partitions
+        return dict.fromkeys(partitions, start)
     if isinstance(start, datetime):
-        return (yield from offset_at(topic, start))
+        return (yield from _arrivals(topic, partitions, start))
     if start not in ("start", "end"):
         raise InvalidError(f"offset {start!r}: use a number, 'start', 'end' or a datetime")
-    bounds = yield from offsets(topic)
-    return [first if start == "start" else following for first, following in bounds]
+    bounds = yield from _bounds(topic, partitions)
+    return {each: bound[0] if start == "start" else bound[1] for each, bound in bounds.items()}
 
 
 class FetchRequest(Request):
@@ -237,22 +266,17 @@ class PartitionReader:
     def locate(self) -> Steps[int]:
         """The offset to go on from; asks the node if it is not known yet."""
         if self.offset is None:
-            self.offset = (yield from starting_offsets(self._topic, self._start))[self.partition]
+            chosen = [self.partition]
+            found = yield from starting_offsets(self._topic, self._start, chosen)
+            self.offset = found[self.partition]
         return self.offset
 
     def request(self, wait_s: float) -> FetchRequest:
         """Asks for what follows; only when located."""
         assert self.offset is not None
-        return self._from(self.offset, wait_s)
-
-    def look(self) -> FetchRequest:
-        """Asks for what is first, for the sake of what the answer says of the partition."""
-        return self._from(0, 0.0)
-
-    def _from(self, offset: int, wait_s: float) -> FetchRequest:
         info, partition = self._topic.info, self.partition
         shard = info.placement[partition]
-        return FetchRequest(info.id, partition, offset, self._max_bytes, wait_s, shard)
+        return FetchRequest(info.id, partition, self.offset, self._max_bytes, wait_s, shard)
 
     def advance(self, request: FetchRequest, answer: bytearray) -> list[Batch]:
         """Takes an answer in; the batches that came."""

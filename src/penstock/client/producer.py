@@ -10,7 +10,8 @@ from enum import IntEnum
 
 import xxhash
 
-from penstock.cluster.ring import Walk, permutation
+from penstock.client.routing import Routes
+from penstock.cluster.ring import Walk, permutation, walk_order
 from penstock.errors import (
     ForgottenError,
     InvalidError,
@@ -102,10 +103,10 @@ class Producer:
         identity: int,
         shards: int,
         seed: int,
-        now_s: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] | None = None,
     ) -> None:
         self.shards = shards
-        self._now_s = now_s
+        self._now_s = now_s or time.monotonic
         self._chance = random.Random(seed)
         self._identity = identity
         self._lanes: dict[int, Lane] = {}
@@ -146,3 +147,38 @@ class Producer:
     def walk_over(self, places: int) -> Walk:
         """A new walk over so many shards or partitions."""
         return Walk(permutation(places, self._chance.getrandbits(64)))
+
+    def walk_shards(self, routes: Routes | None) -> Walk | ClusterWalk:
+        """A new walk over all shards; in a cluster, one on which its nodes take turns."""
+        if routes is None:
+            return self.walk_over(self.shards)
+        return ClusterWalk(routes, self._chance.getrandbits(64))
+
+
+class ClusterWalk:
+    """A walk over the shards of a cluster, as `Walk`, that follows the map: when owners change, the
+    round that is under way is finished in the old order, and the next has the new one. So no shard
+    is left out or visited twice, wherever it lies by then."""
+
+    __slots__ = ("_placed", "_routes", "_seed", "_walk")
+
+    def __init__(self, routes: Routes, seed: int) -> None:
+        self._routes = routes
+        self._seed = seed
+        self._placed = routes.placed
+        self._walk = Walk(*walk_order(self._placed, seed))
+
+    def batch(self) -> int:
+        """Where the next batch goes."""
+        return self._current().batch()
+
+    def single(self) -> int:
+        """Where the next single message goes."""
+        return self._current().single()
+
+    def _current(self) -> Walk:
+        placed = self._routes.placed
+        if placed is not self._placed:
+            self._placed = placed
+            self._walk.follow(*walk_order(placed, self._seed))
+        return self._walk

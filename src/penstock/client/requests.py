@@ -137,6 +137,11 @@ class Subscription:
     def arrived_late(self, frame_: bytearray) -> None:
         """A frame crossed the cancellation."""
 
+    @property
+    def queue(self) -> int | None:
+        """The queue whose messages are delivered, if it is one."""
+        return None
+
     def renewed(self) -> None:
         """The connection was lost, and the node is asked anew; called before it is."""
 

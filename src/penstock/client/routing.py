@@ -17,6 +17,7 @@ from penstock.errors import ProtocolError
 
 MAX_LINKS = 64  # connections to nodes, at once
 MAX_STANDING = 48  # nodes that are waited on at once: the others are left for requests
+FEW_NODES = 8  # so many are all asked, and all subscribed to; with more, a queue's list says which
 _CALM_S = 3.0  # without trouble for so long: what comes then is a new one
 _OPENED_S = 3.0  # so long a node may not have heard yet of a stream that another has created
 
@@ -29,9 +30,11 @@ class Routes:
     def __init__(self, timeout_s: float, turn: int = 0) -> None:
         """`turn`: a number by chance, so that clients do not all begin at the same node."""
         self.timeout_s = timeout_s
+        self.local: int | None = None  # the node that the client was told to connect to
         self.changed = Pending(0, Request(0, [], Resend.ANEW), [])  # done with the next map
         self._turn = turn
         self._map: ClusterMap | None = None
+        self._placed: ClusterMap | None = None
         self._owned: dict[int, tuple[int, ...]] = {}
         self._owners: tuple[int, ...] = ()
         self._anyone = 0
@@ -46,6 +49,13 @@ class Routes:
         """The newest map that is known."""
         assert self._map is not None
         return self._map
+
+    @property
+    def placed(self) -> ClusterMap:
+        """The first of the maps that say the same as the newest of who owns what, and of weights:
+        there are many more maps than that."""
+        assert self._placed is not None
+        return self._placed
 
     @property
     def version(self) -> int:
@@ -75,6 +85,8 @@ class Routes:
         owned: dict[int, list[int]] = {}
         for shard, place in enumerate(found.shards):
             owned.setdefault(place.owner, []).append(shard)
+        if self._placed is None or _places_of(self._placed) != _places_of(found):
+            self._placed = found
         self._map = found
         self._owned = {node: tuple(shards) for node, shards in owned.items()}
         order = sorted(owned)
@@ -165,6 +177,11 @@ class Routes:
     def may_be_new(self, now_s: float) -> bool:
         """Whether a stream that a node does not know may be too new for it."""
         return now_s - self._opened_s < _OPENED_S
+
+
+def _places_of(found: ClusterMap) -> tuple[list[int], list[tuple[int, int]]]:
+    owners = [place.owner for place in found.shards]
+    return owners, [(node.id, node.weight) for node in found.nodes]
 
 
 class Line:

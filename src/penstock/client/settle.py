@@ -8,13 +8,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.messages import LeasedMessage, Refusal
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.steps import Finish, Start, Steps
-from penstock.errors import PenstockError, ProtocolError, from_code
+from penstock.errors import ConflictError, PenstockError, ProtocolError, from_code
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import (
     COUNT,
@@ -272,6 +273,12 @@ def settle(settler: Settler, items: list[SettleItem], *, fence: bool = False) ->
     for request in requests:
         if request.refusals:
             raise request.refusals[0].error
+
+
+def give_back(settler: Settler, items: list[SettleItem], *, fence: bool = False) -> Steps[None]:
+    """As `settle`, for messages that nobody has seen: that a lease has run out is no error then."""
+    with suppress(ConflictError):
+        yield from settle(settler, items, fence=fence)
 
 
 def _not_connected(request: SettleRequest) -> None:

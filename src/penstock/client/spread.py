@@ -16,7 +16,7 @@ from penstock.client.producer import shard_of
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.routing import Routes
 from penstock.client.steps import Finish, FinishAny, Start, Steps, body_of
-from penstock.errors import DeadlineError, MovedError
+from penstock.errors import DeadlineError, MovedError, ProtocolError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Verb
 from penstock.wire.messages import Entry, pack
@@ -85,7 +85,10 @@ def for_each(
     call: Callable[[list[Any]], Call],
     read: Callable[[Buffer], Any],
 ) -> Steps[list[Any]]:
-    """Asks about items, given with their shards: an answer for each, in the order given."""
+    """Asks about items, given with their shards: an answer for each, in the order given.
+
+    ProtocolError if a node answers for more or fewer than it was asked about.
+    """
     by_shard: dict[int, list[int]] = {}
     for at, (shard, _) in enumerate(items):
         by_shard.setdefault(shard, []).append(at)
@@ -99,7 +102,11 @@ def for_each(
     told = yield from ask_owners(routes, by_shard, question, read)
     answers: list[Any] = [None] * len(items)
     for each in told:
-        for at, answer in zip(places(each.shards), each.value or (), strict=False):
+        asked = list(places(each.shards))
+        if len(each.value) != len(asked):
+            text = f"node {each.node} answered for {len(each.value)} things instead of {len(asked)}"
+            raise ProtocolError(text)
+        for at, answer in zip(asked, each.value, strict=True):
             answers[at] = answer
     return answers
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.client.inputs import read_options
 from penstock.client.messages import Refusal
+from penstock.client.pops import SharedRoute
 from penstock.client.producer import Lane, Producer, partition_of, shard_of, unsequenced
 from penstock.client.push import Place
 from penstock.client.requests import ANY
@@ -79,8 +80,10 @@ class QueueState(StreamState, PushTarget):
     def __init__(self, fabric: FabricState, info: StreamInfo) -> None:
         super().__init__(fabric, info)
         self._settler = Settler(info.id)
-        self._walk = self._producer.walk_over(fabric.shards)
+        self._walk = self._producer.walk_shards(self._routes)
         self._ordered = self.options.ordered
+        local = None if self._routes is None else self._routes.local
+        self._pop_route = SharedRoute(local)
         if self._ordered != "no":
             self._producer = self._producer.own()
 
@@ -102,6 +105,13 @@ class QueueState(StreamState, PushTarget):
     @on_refused.setter
     def on_refused(self, callback: Callable[[Refusal], None] | None) -> None:
         self._settler.on_refused = callback
+
+    @property
+    def _only_shard(self) -> int | None:
+        """Where all its messages are, if that is one shard."""
+        if self._ordered != "queue":
+            return None
+        return shard_of(self.info.name.encode(), self._producer.shards)
 
     def _place(self, shard: int) -> Place:
         return Place(self.info.id, 0, shard, self._producer.lane, self._ordered != "no")

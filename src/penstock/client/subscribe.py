@@ -11,7 +11,7 @@ from penstock.client.ops_topic import (
     FetchRequest,
     PartitionReader,
     commit,
-    committed,
+    committed_of,
     starting_offsets,
 )
 from penstock.client.ops_topic import Start as StartAt
@@ -52,10 +52,12 @@ class TopicSubscription:
 
     def locate(self) -> Steps[None]:
         """Finds the offsets to start from: committed ones first, `start` for the others."""
-        starts = yield from starting_offsets(self._topic, self._start)
-        done = {} if self._group is None else (yield from committed(self._topic, self._group))
+        topic, group, chosen = self._topic, self._group, list(self._readers)
+        done = {} if group is None else (yield from committed_of(topic, group, chosen))
+        fresh = [partition for partition in chosen if partition not in done]
+        starts = yield from starting_offsets(topic, self._start, fresh)
         for partition, reader in self._readers.items():
-            reader.offset = done.get(partition, starts[partition])
+            reader.offset = done[partition] if partition in done else starts[partition]
 
     def fetch(self, wait_s: float) -> Steps[None]:
         """Keeps fetches under way and takes in what arrives within `wait_s`."""

@@ -12,7 +12,6 @@ from penstock.client.ops_push import terms_of
 from penstock.client.producer import shard_of
 from penstock.client.push import Place, Terms, now_us
 from penstock.client.requests import Resend
-from penstock.client.routing import Routes
 from penstock.client.rows import Headers, Rows, RowSource
 from penstock.client.sequenced import SequencedRequest, answer_of
 from penstock.client.settle import ack_items
@@ -70,7 +69,6 @@ class TransactionState(Runs):
         self._run = fabric._run
         self._transact = Transact(0, 0, -1)
         self._homes: dict[int, int] = {}  # precedence of a kind of part -> its first shard
-        self._fixed: set[int] = set()  # shards of commits and writes
         self._movable: list[TxnPush] = []  # pushes that may go to any shard
         self._done = False
 
@@ -213,7 +211,6 @@ class TransactionState(Runs):
         ttl_ms = 0 if ttl is None else max(milliseconds("ttl", ttl), 1)
         shard = shard_of(packed, self._fabric.shards)
         self._homes.setdefault(4 if if_version is None else 2, shard)
-        self._fixed.add(shard)
         self._transact.writes.append(TxnWrite(table.info.id, packed, value, if_version, ttl_ms))
 
     def commit_offset(
@@ -223,23 +220,14 @@ class TransactionState(Runs):
         self._check_open()
         chosen = topic._check_partition(partition)
         self._homes.setdefault(1, topic.info.placement[chosen])
-        self._fixed.add(topic.info.placement[chosen])
         self._transact.commits.append(
             TxnCommit(topic.info.id, chosen, check_name(group), offset, token)
         )
 
-    def _gather(self, routes: Routes, home: int) -> None:
-        """Checks that one node has it all, after moving there what may be anywhere."""
-        shards = routes.owned_by(routes.owner(home))
-        for at, push in enumerate(self._movable):
-            push.shard = shards[(home + at) % len(shards)]
-        concerned = self._fixed | {ack.shard for ack in self._transact.acks}
-        concerned |= {push.shard for push in self._transact.pushes}
-        if len(routes.groups([home, *concerned])) > 1:
-            raise InvalidError(
-                "the parts of this transaction lie on several nodes; all must lie on one",
-                advice="Use keys or partitions that one node owns, or several transactions.",
-            )
+    def _gather(self, home: int) -> None:
+        """What may be in any shard goes to the home: there it need not be forwarded."""
+        for push in self._movable:
+            push.shard = home
 
     def _check_open(self) -> None:
         if self._done:
@@ -250,7 +238,9 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
     """Commits: all or nothing. Durable when it returns; None if there was nothing to do.
 
     LeaseLostError, FencedError or ConflictError: a lease, a claim or a version does not hold any
-    more, and nothing was changed. InvalidError in a cluster if its parts lie on several nodes.
+    more, and nothing was changed. In a cluster, what concerns other shards than the first that is
+    checked is seen there a moment later; InvalidError if another one would have to be checked, but
+    for acks.
     """
     transaction._check_open()
     transaction._done = True
@@ -259,7 +249,7 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
         return None
     transact.home = homes[min(homes)]
     if transaction._fabric._routes is not None:
-        transaction._gather(transaction._fabric._routes, transact.home)
+        transaction._gather(transact.home)
     answer = yield from answer_of(TransactRequest(transaction._fabric, transact))
     receipt: TxnReceipt = _read_receipt(body_of(answer))
     return receipt

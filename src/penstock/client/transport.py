@@ -41,6 +41,8 @@ class Transport(Protocol):
 
 def watch_over(connection: socket.socket) -> None:
     """Has the kernel notice within half a minute that the peer's machine is gone."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # not all systems can be told how often

@@ -36,6 +36,12 @@ def read_welcome(frames: list[bytearray]) -> Welcome:
     return welcome
 
 
+def is_of_cluster(welcome: Welcome) -> bool:
+    """Whether there is more than the node that said this, though it may not know the others yet:
+    one that was just started has no map before it has reached a majority."""
+    return bool(welcome.cluster_map or welcome.number)
+
+
 def check_same(before: Welcome | None, now: Welcome) -> None:
     """After a reconnect: sequences and stream ids mean nothing to another cluster."""
     if before is None:

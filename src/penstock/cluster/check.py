@@ -26,6 +26,11 @@ def _nodes(state: Tables) -> Iterator[str]:
             yield f"node {number} has left with {state.held[number]} shards"
         if node.status == "draining" and number not in state.draining:
             yield f"node {number} is draining by mistake"
+    if not state.speaks.keys() <= state.nodes.keys():
+        yield "a node that is not there speaks"
+    for number, speaks in state.speaks.items():
+        if not speaks.lowest <= state.level <= speaks.highest:
+            yield f"node {number} does not speak level {state.level}"
     if not state.draining <= state.nodes.keys():
         yield "a node that is not there is draining"
 

@@ -9,8 +9,10 @@ from msgspec import Meta
 
 from penstock.cluster.map import (
     MAX_COPIES,
+    MAX_NODES,
     MAX_SHARDS,
     UNREADABLE,
+    Level,
     Name,
     NodeId,
     NodeInfo,
@@ -18,6 +20,8 @@ from penstock.cluster.map import (
     Port,
     Replication,
     ShardId,
+    Speaks,
+    Stated,
 )
 from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
@@ -66,6 +70,7 @@ class Join(_Command, frozen=True):
     Sent again, it gets the same answer."""
 
     node: NodeInfo
+    speaks: Speaks | None = None  # not said before the second level; see `pack_command`
 
 
 class Rejoin(_Command, frozen=True):
@@ -76,6 +81,7 @@ class Rejoin(_Command, frozen=True):
     host: Name
     port: Port
     incarnation: Number
+    speaks: Speaks | None = None  # not said before the second level; see `pack_command`
 
 
 class Leave(_Command, frozen=True):
@@ -138,6 +144,15 @@ class GrowInSync(_Command, frozen=True):
     expected_version: Number
 
 
+class Withdraw(_Command, frozen=True):
+    """From a node whose disk has lost part of these shards: it is not in sync any more, and what
+    it owned others own. A shard that nobody else is in sync with stays as it is."""
+
+    id: NodeId
+    incarnation: Number
+    shards: Annotated[tuple[ShardId, ...], Meta(min_length=1, max_length=MAX_SHARDS)]
+
+
 class Promote(_Command, frozen=True):
     """Another owner, in a new epoch, because the old one is down."""
 
@@ -191,13 +206,30 @@ class SetReplication(_Command, frozen=True):
     replication: Replication
 
 
+class Raise(_Command, frozen=True):
+    """A higher level: all nodes speak it. With what they said of themselves, in their present
+    lives, as far as the state does not know it."""
+
+    level: Level
+    stated: Annotated[tuple[Stated, ...], Meta(max_length=MAX_NODES)]
+
+
 Command = (
     Found | Join | Rejoin | Leave | Remove | Drain | Undrain | Down | Up | ShrinkInSync | GrowInSync
     | Promote | Transfer | AddReplica | DropReplica | Define | Undefine | SetReplication
+    | Raise | Withdraw
 )  # fmt: skip
 
 _decode = msgspec.msgpack.Decoder(Command).decode
-pack_command = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def pack_command(command: Command) -> bytes:
+    """A command as bytes. A field that the first level did not know is left out while it says
+    nothing, so that older nodes can read the rest."""
+    if isinstance(command, Join | Rejoin) and command.speaks is None:
+        return _encode((type(command).__name__, *msgspec.structs.astuple(command)[:-1]))
+    return _encode(command)
 
 
 def read_command(body: Buffer) -> Command:

@@ -23,6 +23,8 @@ MAX_NODE_ID = 2**31 - 1
 MAX_NUMBER = 2**63 - 1  # versions, epochs, incarnations
 MAX_NAME = 255  # characters, of a node's name and of its host
 MAX_WEIGHT = 1000
+MAX_LEVEL = 1_000_000
+MAX_RELEASE = 32  # characters
 
 Status = Literal["up", "down", "draining", "left"]
 NodeId = Annotated[int, Meta(ge=1, le=MAX_NODE_ID)]
@@ -30,6 +32,7 @@ Number = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 ShardId = Annotated[int, Meta(ge=0, lt=MAX_SHARDS)]
 Replication = Annotated[int, Meta(ge=1, le=MAX_REPLICATION)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
+Level = Annotated[int, Meta(ge=1, le=MAX_LEVEL)]
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
 Copies = Annotated[tuple[NodeId, ...], Meta(min_length=1, max_length=MAX_COPIES)]
 
@@ -44,6 +47,22 @@ class NodeInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     status: Status
     incarnation: Number
     weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)] = 1
+
+
+class Speaks(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The levels that a node speaks with others (`cluster/levels.py`), and its release."""
+
+    lowest: Level
+    highest: Level
+    release: Annotated[str, Meta(max_length=MAX_RELEASE)] = ""
+
+
+class Stated(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a node speaks in one of its lives."""
+
+    node: NodeId
+    incarnation: Number
+    speaks: Speaks
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

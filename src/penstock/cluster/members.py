@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from penstock.cluster.commands import Down, Drain, Found, Join, Leave, Rejoin, Remove, Undrain, Up
+from penstock.cluster.levels import SILENT, check_speaks, enter
 from penstock.cluster.map import (
     MAX_NAME,
     MAX_NODE_ID,
@@ -50,8 +51,11 @@ def join(tables: Tables, command: Join) -> int:
     if len(tables.nodes) >= MAX_NODES:
         raise RefusedError("limit", f"there are {MAX_NODES} nodes; remove those that have left")
     number = _new_id(tables, node)
+    if command.speaks is not None:  # if not, it is asked for when the node starts
+        check_speaks(tables, command.speaks)
     tables.next_version()
     _enter(tables, number, node)
+    enter(tables, number, command.speaks)
     return number
 
 
@@ -66,12 +70,14 @@ def rejoin(tables: Tables, command: Rejoin) -> int:
         raise RefusedError("stale", f"another process is node {node.id} in this incarnation")
     if again and node.status != "down":
         return node.id  # the same request once more
+    check_speaks(tables, command.speaks or SILENT)
     version = tables.next_version()
     tables.nodes[node.id] = replace(
         node, host=command.host, port=command.port, incarnation=command.incarnation,
         status=_alive(tables, node.id),
     )  # fmt: skip
     if not again:
+        enter(tables, node.id, command.speaks)
         for shard, place in enumerate(tables.shards):
             if place.owner == node.id:
                 tables.put_place(shard, next_epoch(place, node.id, version))
@@ -85,6 +91,7 @@ def leave(tables: Tables, command: Leave) -> int:
     tables.next_version()
     tables.draining.discard(node.id)
     tables.nodes[node.id] = replace(node, status="left")
+    tables.speaks.pop(node.id, None)
     return node.id
 
 
@@ -96,6 +103,7 @@ def remove(tables: Tables, command: Remove) -> int:
     tables.next_version()
     tables.draining.discard(command.id)
     del tables.nodes[command.id]
+    tables.speaks.pop(command.id, None)
     return command.id
 
 

@@ -12,9 +12,10 @@ from penstock.cluster.commands import (
     SetReplication,
     ShrinkInSync,
     Transfer,
+    Withdraw,
 )
 from penstock.cluster.map import ShardPlace
-from penstock.cluster.tables import RefusedError, Tables
+from penstock.cluster.tables import FIRST, RefusedError, Tables
 
 
 def next_epoch(place: ShardPlace, owner: int, version: int) -> ShardPlace:
@@ -36,8 +37,13 @@ def shrink(tables: Tables, command: ShrinkInSync) -> int:
 
 
 def grow(tables: Tables, command: GrowInSync) -> int:
-    """A replica has caught up, or the node that joins has, and is a replica from now on."""
+    """A replica has caught up, or the node that joins has, and is a replica from now on.
+
+    One that is down is not taken, and that is final: the place has another version afterwards. The
+    owner goes on without it then, and a late copy of the command must not be carried out."""
     place = _from_owner(tables, command)
+    if tables.node(command.node).status == "down" and tables.level > FIRST:
+        return _put(tables, command.shard, place)
     node = tables.reachable(command.node).id
     if node in place.in_sync:
         raise RefusedError("exists", f"node {node} is in sync")
@@ -48,6 +54,30 @@ def grow(tables: Tables, command: GrowInSync) -> int:
     if node not in place.replicas:
         raise RefusedError("unknown", f"node {node} has no replica of shard {command.shard}")
     return _put(tables, command.shard, replace(place, in_sync=in_sync))
+
+
+def withdraw(tables: Tables, command: Withdraw) -> int:
+    """An heir that is down is waited for: it has all that was acknowledged. Value: how many of the
+    shards changed."""
+    node = tables.node(command.id)
+    if node.incarnation != command.incarnation:
+        raise RefusedError("stale", f"node {node.id} is in incarnation {node.incarnation}")
+    if max(command.shards) >= len(tables.shards):
+        raise RefusedError("unknown", f"there is no shard {max(command.shards)}")
+    changed = [
+        shard for shard in sorted(set(command.shards))
+        if node.id in tables.shards[shard].in_sync and len(tables.shards[shard].in_sync) > 1
+    ]  # fmt: skip
+    version = tables.next_version() if changed else tables.version
+    for shard in changed:
+        place = tables.shards[shard]
+        left = tuple(other for other in place.in_sync if other != node.id)
+        if place.owner == node.id:
+            heirs = [other for other in left if tables.nodes[other].status != "down"]
+            place = next_epoch(place, (heirs or left)[0], version)
+            left = tuple(other for other in place.in_sync if other != node.id)
+        tables.put_place(shard, replace(place, in_sync=left, version=version))
+    return len(changed)
 
 
 def promote(tables: Tables, command: Promote) -> int:

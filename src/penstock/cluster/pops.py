@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import islice
 from typing import NamedTuple
+
+import xxhash
 
 from penstock.errors import InvalidError, LimitError
 
 MAX_LISTED = 64  # nodes in one answer of an owner
 MAX_WAITING = 100_000  # consumers that an owner remembers
 _NEVER = -1
+
+
+def list_shard(stream: int, shards: int) -> int:
+    """The shard whose owner keeps the list of a queue."""
+    return xxhash.xxh3_64_intdigest(stream.to_bytes(8, "little")) % shards
 
 
 class Hint(NamedTuple):
@@ -24,9 +31,10 @@ class Hint(NamedTuple):
 
 
 class Pop(NamedTuple):
-    """Pop from this node next."""
+    """Pop from this node next; this fill of it was heard of."""
 
     node: int
+    fill: int
 
 
 class Ask(NamedTuple):
@@ -43,9 +51,10 @@ class PopRoute:
     """Where one consumer looks for the messages of one queue: on its local node first, then on the
     last node that had some, then on those that the queue's owner lists.
 
-    `next` says what to do; it changes nothing. The answer is told by one of the three events. A
+    `next` says what to do; it changes nothing. The answer is told by one of the four events. A
     node that was empty is not visited again before a later fill of it is heard of. A local node
-    may tell of its fills directly, by `listed`: then it comes first again at once.
+    may tell of its fills directly, by `listed`: then it comes first again at once. Several pops
+    may follow one route at the same time, each for itself.
     """
 
     def __init__(self, local: int | None = None) -> None:
@@ -61,7 +70,7 @@ class PopRoute:
         """What to do next."""
         for node in (self._local, self._last, next(iter(self._open), None)):
             if node is not None and node in self._open:
-                return Pop(node)
+                return Pop(node, self._open[node])
         if self._parked:
             return Park()
         return Ask(tuple(Hint(node, fill) for node, fill in self._untold.items()))
@@ -75,10 +84,18 @@ class PopRoute:
         self._open.setdefault(node, self._emptied.get(node, _NEVER) + 1)
 
     def empty(self, node: int, fill: int) -> None:
-        """A node had none; this fill was its last (0: there was none ever)."""
-        # It answered after whatever was heard of it, so that is over too: even if it says less.
-        fill = max(fill, self._open.pop(node, fill), self._emptied.get(node, fill))
+        """A node had none: this fill is over. It is the one that was heard of when the node was
+        asked, or a later one that the node itself named (0: there was none ever)."""
+        fill = max(fill, self._emptied.get(node, fill))
+        if self._open.get(node, fill + 1) <= fill:
+            del self._open[node]
         self._emptied[node] = self._untold[node] = fill
+        self._parked = False
+
+    def unreachable(self, node: int) -> None:
+        """A node could not be asked. That says nothing about its messages: it is visited again when
+        the owner lists it again."""
+        self._open.pop(node, None)
         self._parked = False
 
     def listed(self, hints: Iterable[Hint]) -> None:
@@ -99,7 +116,9 @@ class QueueOwner:
 
     Nodes send notices when their part becomes non-empty or empty; no push or pop waits for them,
     and they may come late, twice and in any order. Consumers that ask say what they found empty,
-    which counts like a notice: so nobody is sent where somebody just was for nothing.
+    which counts like a notice: so nobody is sent where somebody just was for nothing. When a node
+    has messages, as many consumers are told as there are messages, not all: a single message would
+    have a thousand of them run for it.
 
     `unheard` are nodes that may have messages without its having heard: all of them, for an owner
     that takes over from another.
@@ -109,15 +128,36 @@ class QueueOwner:
         self._full = dict.fromkeys(unheard, 0)  # by their fill; whom to name first comes first
         self._emptied: dict[int, int] = {}
         self._waiting: dict[int, None] = {}  # a dict for a set, whose order is always the same
+        self._told = 0  # how many were told at once, last
 
-    def filled(self, node: int, fill: int) -> list[int]:
-        """A node's part became non-empty. The consumers to tell, who wait no more: all, because one
-        fill may be many messages."""
+    @property
+    def owing(self) -> bool:
+        """Whether consumers wait although a node is listed: see `more`."""
+        return bool(self._full and self._waiting)
+
+    def full_nodes(self) -> list[int]:
+        """Nodes that said that they have messages."""
+        return [node for node, fill in self._full.items() if fill]
+
+    def filled(self, node: int, fill: int, messages: int = MAX_WAITING) -> list[int]:
+        """A node's part became non-empty, with so many messages. As many consumers to tell, who
+        wait no more: those that have waited longest."""
         if fill <= max(self._emptied.get(node, _NEVER), self._full.get(node, _NEVER)):
             return []
         self._full[node] = fill
-        woken = list(self._waiting)
-        self._waiting.clear()
+        return self._tell(messages)
+
+    def more(self) -> list[int]:
+        """Further consumers to tell, if some still wait although a node is listed: those that were
+        told may be gone, or there is more by now than there was. Call it after a moment, again and
+        again: each time they are twice as many."""
+        return self._tell(2 * self._told) if self._full else []
+
+    def _tell(self, count: int) -> list[int]:
+        woken = list(islice(self._waiting, max(count, 1)))
+        for consumer in woken:
+            del self._waiting[consumer]
+        self._told = len(woken)
         return woken
 
     def emptied(self, node: int, fill: int) -> None:
@@ -144,7 +184,10 @@ class QueueOwner:
         """A consumer waits no more."""
         self._waiting.pop(consumer, None)
 
-    def gone(self, node: int) -> None:
-        """A node left the cluster; no notice of it may follow."""
-        self._full.pop(node, None)
-        self._emptied.pop(node, None)
+    def keep(self, nodes: Container[int]) -> None:
+        """Forgets all other nodes: they own nothing any more. Whatever is heard of one later counts
+        as new."""
+        for node in {*self._full, *self._emptied}:
+            if node not in nodes:
+                self._full.pop(node, None)
+                self._emptied.pop(node, None)

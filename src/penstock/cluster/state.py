@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from penstock.cluster import commands as c
-from penstock.cluster import definitions, members, places
+from penstock.cluster import definitions, levels, members, places
 from penstock.cluster.check import check
-from penstock.cluster.map import UNREADABLE, ClusterMap, validated
-from penstock.cluster.tables import Definition, RefusedError, Tables, holders
+from penstock.cluster.map import UNREADABLE, ClusterMap, Level, Speaks, validated
+from penstock.cluster.tables import FIRST, Definition, RefusedError, Tables, holders
 from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
 
-_FORMAT = 1
+_FORMATS = (1, 2)  # the second one has levels
 
 _CARRY_OUT: dict[type[c.Command], Callable[[Tables, Any], int]] = {
     c.Found: members.found,
@@ -29,6 +29,7 @@ _CARRY_OUT: dict[type[c.Command], Callable[[Tables, Any], int]] = {
     c.Up: members.up,
     c.ShrinkInSync: places.shrink,
     c.GrowInSync: places.grow,
+    c.Withdraw: places.withdraw,
     c.Promote: places.promote,
     c.Transfer: places.transfer,
     c.AddReplica: places.add,
@@ -36,17 +37,21 @@ _CARRY_OUT: dict[type[c.Command], Callable[[Tables, Any], int]] = {
     c.SetReplication: places.set_replication,
     c.Define: definitions.define,
     c.Undefine: definitions.undefine,
+    c.Raise: levels.raise_level,
 }
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The state as bytes."""
+    """The state as bytes. Written without the levels while the cluster is at the first: an older
+    node may have to read it."""
 
     format: int
     map: ClusterMap
     next_node: int
     draining: list[int]
     definitions: dict[str, Definition]
+    level: Level = FIRST
+    speaks: dict[int, Speaks] = {}
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -86,7 +91,12 @@ class ClusterState(Tables):
         """The state as bytes: equal states have equal bytes."""
         ordered = dict(sorted(self.definitions.items()))
         draining = sorted(self.draining)
-        return _pack(_Snapshot(_FORMAT, self.map(), self.next_node, draining, ordered))
+        if self.level == FIRST:
+            return _pack((1, self.map(), self.next_node, draining, ordered))
+        speaks = dict(sorted(self.speaks.items()))
+        return _pack(
+            _Snapshot(2, self.map(), self.next_node, draining, ordered, self.level, speaks)
+        )
 
     @classmethod
     def restore(cls, body: Buffer) -> ClusterState:
@@ -95,14 +105,15 @@ class ClusterState(Tables):
             found: _Snapshot = _decode(body)
         except UNREADABLE as error:
             raise ProtocolError(f"a cluster snapshot that cannot be read: {error}") from error
-        if found.format != _FORMAT:
-            raise ProtocolError(f"a cluster snapshot of format {found.format}, not {_FORMAT}")
+        if found.format not in _FORMATS:
+            raise ProtocolError(f"a cluster snapshot of format {found.format} is not known")
         agreed = validated(found.map)
         state = cls()
         state.cluster, state.version = agreed.cluster, agreed.version
         state.replication, state.next_node = agreed.replication, found.next_node
         state.nodes = {node.id: node for node in agreed.nodes}
         state.draining = set(found.draining)
+        state.level, state.speaks = found.level, found.speaks
         state.shards = list(agreed.shards)
         state.definitions = found.definitions
         state.definition_bytes = definitions.total_bytes(found.definitions)

@@ -6,7 +6,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from penstock.cluster.commands import Refused
-from penstock.cluster.map import MAX_NUMBER, NodeInfo, ShardPlace
+from penstock.cluster.map import MAX_NUMBER, NodeInfo, ShardPlace, Speaks
+
+FIRST = 1  # the level of the releases before there were levels: they say nothing about it
 
 
 class RefusedError(Exception):
@@ -32,6 +34,8 @@ class Tables:
         self.cluster = 0
         self.version = 0
         self.replication = 1
+        self.level = FIRST  # what all nodes speak
+        self.speaks: dict[int, Speaks] = {}  # what each said, from the second level on
         self.next_node = 1  # all ids below it are or were used
         self.nodes: dict[int, NodeInfo] = {}
         self.draining: set[int] = set()  # also while they are down

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.sessions import Binding, unreachable
 from penstock.errors import ConflictError, InvalidError, NotFoundError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Verb
+from penstock.wire.sessions import home_of
 
 if TYPE_CHECKING:
     from penstock.core.fabric import Fabric
+    from penstock.core.shard import Shard
 
 _READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Committed, m.Get, m.Scan,
-          m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus)  # fmt: skip
-_OF_A_CLUSTER = (m.ClusterMap, m.ClusterStatus, m.ClusterChange, m.ClusterJoin)
+          m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus, m.WhereIs)  # fmt: skip
+_OF_A_CLUSTER = (m.ClusterMap, m.ClusterStatus, m.ClusterChange, m.ClusterJoin, m.WhereIs)
 Handler = Callable[[int, int, Any], None]
 
 
@@ -37,8 +40,8 @@ class Calls:
             m.Redrive: self._changed_queue(fabric.control.redrive),
             m.Release: self._changed_queue(fabric.control.release),
             m.Producer: self._producer,
-            m.Offsets: self._look(fabric.topics.offsets),
-            m.OffsetAt: self._look(fabric.topics.offset_at),
+            m.Offsets: self._look_at_topic(fabric.topics.offsets),
+            m.OffsetAt: self._look_at_topic(fabric.topics.offset_at),
             m.Commit: self._commit,
             m.Committed: self._committed,
             m.Claim: self._claim,
@@ -95,6 +98,22 @@ class Calls:
 
         return look
 
+    def _look_at_topic(self, answer: Callable[[Any], Any]) -> Handler:
+        """What is said of a partition's ends must not go back: only an owner that is sure to be
+        one tells."""
+
+        def look(connection: int, request: int, call: Any) -> None:
+            value = answer(call)
+            entry = self.kernel.confirmation(self._shards_of(call.stream, call.partitions))
+            self._when_safe(connection, request, entry, value)
+
+        return look
+
+    def _shards_of(self, stream: int, partitions: list[int] | None) -> list[Shard]:
+        topic = self.kernel.stream(stream, "topic")
+        wanted = self.fabric.topics.wanted(topic, partitions)
+        return [self.kernel.shards[topic.info.placement[number]] for number in wanted]
+
     def _changed_queue(self, act: Callable[[Any], Any]) -> Handler:
         def change(connection: int, request: int, call: Any) -> None:
             value = act(call)
@@ -128,7 +147,8 @@ class Calls:
         self._now(connection, request, self.fabric.figures())
 
     def _stream_stats(self, connection: int, request: int, call: m.StreamStats) -> None:
-        self._now(connection, request, self.fabric.stream_figures(call.stream))
+        figures = self.fabric.stream_figures(call.stream, call.partitions)
+        self._now(connection, request, figures)
 
     # --- topics ----------------------------------------------------------------------------
 
@@ -138,7 +158,7 @@ class Calls:
     def _committed(self, connection: int, request: int, call: m.Committed) -> None:
         value = self.fabric.topics.committed(call)
         topic = self.kernel.stream(call.stream, "topic")
-        shards = [self.kernel.shards[number] for number in topic.info.placement]
+        shards = self._shards_of(call.stream, call.partitions)
         unsafe = any(shard.last > shard.safe for shard in shards)
         entry = self.kernel.barrier(topic.level) if unsafe else self.kernel.confirmation(shards)
         self._when_safe(connection, request, entry, value)
@@ -154,7 +174,21 @@ class Calls:
     # --- tables ----------------------------------------------------------------------------
 
     def _put(self, connection: int, request: int, call: m.Put) -> None:
-        self._write(connection, request, call, self.fabric.tables.put)
+        """A shard whose first entry of a session this is asks the session's home before."""
+        sessions, shard = self.fabric.sessions, self.kernel.shard_of(call.key)
+        if not sessions.must_bind(shard, call.session):
+            self._write(connection, request, call, self.fabric.tables.put)
+            return
+
+        def bound(answer: Binding) -> None:
+            try:
+                if answer == Binding.MOVED:
+                    raise unreachable(call.session)
+                self._write(connection, request, call, self.fabric.tables.put)
+            except PenstockError as error:
+                self.kernel.fail(connection, Verb.CALL, request, error)
+
+        sessions.bind(shard, call.session, bound)
 
     def _remove(self, connection: int, request: int, call: m.Remove) -> None:
         self._write(connection, request, call, self.fabric.tables.remove)
@@ -202,15 +236,28 @@ class Calls:
     # --- sessions --------------------------------------------------------------------------
 
     def _session_open(self, connection: int, request: int, call: m.SessionOpen) -> None:
-        number, entry = self.fabric.tables.begin(call)
+        opens = self.fabric.sessions.open if self.kernel.shared else self.fabric.tables.begin
+        number, entry = opens(call)
         self._when_safe(connection, request, entry, number)
 
     def _session_keep(self, connection: int, request: int, call: m.SessionKeep) -> None:
+        if home_of(call.session) is not None:
+            there, home = self.fabric.sessions.keep(call.session)
+            if there:
+                safe = self.kernel.confirmation([home])
+            else:  # what ended it may not be committed yet
+                safe = self.kernel.shard_barrier(home, Durability.REPLICATED)
+            self._when_safe(connection, request, safe, there)
+            return
         alive = self.fabric.tables.keep(call)
         entry = None if alive else self._unsafe_control()
         self._when_safe(connection, request, entry, alive)
 
     def _session_close(self, connection: int, request: int, call: m.SessionClose) -> None:
+        if home_of(call.session) is not None:
+            there, safe = self.fabric.sessions.close(call.session)
+            self._when_safe(connection, request, safe, there)
+            return
         entry = self.fabric.tables.end(call.session)
         waited = self._unsafe_control() if entry is None else entry
         self._when_safe(connection, request, waited, entry is not None)

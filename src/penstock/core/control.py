@@ -72,8 +72,18 @@ class Control:
         options = check_options(call.kind, {**wanted, **(call.options or {})}, self.clustered)
         placement = self._placement(options.partitions) if call.kind == "topic" else []
         return m.StreamInfo(
-            number, call.kind, call.name, call.namespace, msgspec.structs.asdict(options), placement
+            number, call.kind, call.name, call.namespace, self._settings(options), placement
         )
+
+    def _settings(self, options: Any) -> dict[str, Any]:
+        """Settings as a definition has them: without what older nodes do not know, as long as it is
+        what they take for granted."""
+        settings: dict[str, Any] = msgspec.structs.asdict(options)
+        if settings.get("stealing"):
+            del settings["stealing"]
+        elif "stealing" in settings and self.clustered and not self.kernel.forwarding:
+            raise InvalidError("stealing=False: not all nodes of the cluster know this setting yet")
+        return settings
 
     def _placement(self, partitions: int) -> list[int]:
         """Partitions lie on neighbouring shards from a place of the topic's own."""
@@ -112,10 +122,10 @@ class Control:
         if fixed := sorted(_FIXED[info.kind] & set(call.options)):
             raise InvalidError(f"{', '.join(fixed)} cannot be changed once a {info.kind} exists")
         options = check_options(info.kind, {**info.options, **call.options}, self.clustered)
-        return msgspec.structs.replace(info, options=msgspec.structs.asdict(options))
+        return msgspec.structs.replace(info, options=self._settings(options))
 
     def _check_same(self, stream: Stream, wanted: dict[str, Any]) -> None:
-        have = stream.info.options
+        have = msgspec.structs.asdict(stream.options)
         check_options(stream.info.kind, {**have, **wanted}, self.clustered)
         if other := [name for name, value in wanted.items() if have.get(name) != value]:
             shown = ", ".join(f"{name}={have.get(name)!r}" for name in other)

@@ -11,10 +11,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.core.bodies import read_extra, unpack
 from penstock.core.calls import Calls
 from penstock.core.clients import Clients
 from penstock.core.control import Control
 from penstock.core.effects import Close, Effect
+from penstock.core.figures import kept
+from penstock.core.forwards import Forwards
 from penstock.core.kernel import Kernel
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
@@ -27,15 +30,16 @@ from penstock.core.records import (
     read_note,
     read_transaction,
 )
+from penstock.core.securing import Securing
+from penstock.core.sessions import Sessions
 from penstock.core.shard import CONTROL, PLANE, Replayed, Shard
 from penstock.core.tables import Tables
 from penstock.core.topics import Reader, Topics
 from penstock.core.transactions import Transactions
-from penstock.core.views import Subscription, Waiter
+from penstock.core.views import Asker, Subscription, Waiter
 from penstock.core.watches import Watcher, Watches
 from penstock.errors import (
     DamagedError,
-    InvalidError,
     LimitError,
     NotFoundError,
     PenstockError,
@@ -45,14 +49,14 @@ from penstock.errors import (
 from penstock.wire import frames
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
+from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Verb
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 
 MAX_PARKED = 4096  # pops, fetches, subscriptions and watches of one connection
-Parked = Waiter | Subscription | Reader | Watcher
+Parked = Waiter | Subscription | Reader | Watcher | Asker
 _HOT_WRITES = {Verb.PUSH, Verb.POP, Verb.SETTLE}
-_decode_extra = msgspec.msgpack.Decoder(frames.PushExtra).decode
 _decode_hello = msgspec.msgpack.Decoder(m.Hello).decode
 
 
@@ -62,6 +66,8 @@ class Fabric:
     def __init__(self, shards: int, now_us: int, node: str = "", cluster: int = 0) -> None:
         self.node, self.cluster = node, cluster
         self.cluster_map = 0  # the version of the map; 0: not in a cluster
+        self.number = 0  # the node's id there
+        self.features = [frames.MERGED]  # what clients may make use of
         self.kernel = kernel = Kernel(shards, now_us)
         self.queues = Queues(kernel)
         self.topics = Topics(kernel)
@@ -70,12 +76,18 @@ class Fabric:
         self.control = Control(kernel, self.queues, self.topics)
         self.control.on_deleted = self.watches.closed
         self.pushes = Pushes(kernel, self.queues, self.topics)
-        self.transactions = Transactions(kernel, self.queues, self.topics, self.tables, self.pushes)
+        self.forwards = Forwards(kernel, self.queues, self.tables, self.pushes)
+        self.securing = Securing(kernel, self.queues)
+        self.sessions = Sessions(kernel, self.tables, self.forwards)
+        self.transactions = Transactions(
+            kernel, self.topics, self.tables, self.pushes, self.forwards, self.securing
+        )
         self.calls = Calls(self)
         self.connections: dict[int, dict[int, Parked]] = {}
         self.clients = Clients()
         self.extra_figures: Callable[[], dict[str, Any]] = dict  # the shell's
-        self._unfinished: list[tuple[int, int, m.Transact]] = []
+        # Transactions in the journal, while it is replayed.
+        self._unfinished: list[tuple[Shard, int, m.Transact]] | None = []
         self._verbs: dict[int, Callable[[int, int, int, memoryview], None]] = {
             Verb.PUSH: self._push,
             Verb.POP: self._pop,
@@ -187,7 +199,7 @@ class Fabric:
             self.queues.merging.add(connection)
         welcome = m.Welcome(
             frames.PROTOCOL_VERSION, self.node, self.cluster, len(self.kernel.shards),
-            MAX_FRAME_BYTES, MAX_IN_FLIGHT, [frames.MERGED], self.cluster_map,
+            MAX_FRAME_BYTES, MAX_IN_FLIGHT, self.features, self.cluster_map, number=self.number,
         )  # fmt: skip
         self.kernel.answer(connection, Verb.HELLO, request, welcome)
 
@@ -226,14 +238,14 @@ class Fabric:
     # --- hot verbs -------------------------------------------------------------------------
 
     def _push(self, connection: int, request: int, flags: int, body: memoryview) -> None:
-        head = frames.PushBody(*_unpack(frames.PUSH, body))
+        head = frames.PushBody(*unpack(frames.PUSH, body))
         at = frames.PUSH.size
-        extra = _read_extra(body[at : at + head.extra]) if head.extra else _NO_EXTRA
+        extra = read_extra(body[at : at + head.extra]) if head.extra else _NO_EXTRA
         batch = Batch.parse(body[at + head.extra :])
         self.pushes.push(connection, request, head, extra, batch)
 
     def _pop(self, connection: int, request: int, flags: int, body: memoryview) -> None:
-        head = frames.PopBody(*_unpack(frames.POP, body))
+        head = frames.PopBody(*unpack(frames.POP, body))
         waiter = self.queues.pop(connection, request, head)
         if waiter is not None:
             self.park(connection, request, waiter)
@@ -243,19 +255,19 @@ class Fabric:
         self.queues.settle(connection, request, stream, items)
 
     def _fetch(self, connection: int, request: int, flags: int, body: memoryview) -> None:
-        head = frames.FetchBody(*_unpack(frames.FETCH, body))
+        head = frames.FetchBody(*unpack(frames.FETCH, body))
         reader = self.topics.fetch(connection, request, head)
         if reader is not None:
             self.park(connection, request, reader)
 
     def _subscribe(self, connection: int, request: int, flags: int, body: memoryview) -> None:
-        head = frames.PopBody(*_unpack(frames.POP, body))
+        head = frames.PopBody(*unpack(frames.POP, body))
         subscription = self.queues.subscribe(connection, request, head)
         self.park(connection, request, subscription)
         self.queues.serve(self.queues.view(head.stream))
 
     def _credit(self, connection: int, request: int, flags: int, body: memoryview) -> None:
-        (messages,) = _unpack(frames.CREDIT, body)
+        (messages,) = unpack(frames.CREDIT, body)
         parked = self.connections[connection].get(request)
         if isinstance(parked, Subscription):
             parked.credit = min(parked.credit + messages, 1 << 31)
@@ -266,10 +278,11 @@ class Fabric:
         if parked is None or parked.over:
             return
         parked.over = True
-        if isinstance(parked, Waiter | Reader):  # answered too: it counts as in flight until then
+        # They are answered too: they count as in flight until then.
+        if isinstance(parked, Waiter | Reader | Asker):
             if parked.timer is not None:
                 self.kernel.timers.cancel(parked.timer)
-            asked = Verb.POP if isinstance(parked, Waiter) else Verb.FETCH
+            asked = Verb.FETCH if isinstance(parked, Reader) else parked.verb
             self.kernel.fail(connection, asked, request, UnavailableError("cancelled"))
 
     def _call(self, connection: int, request: int, flags: int, body: memoryview) -> None:
@@ -289,8 +302,9 @@ class Fabric:
         if record.kind == Kind.RESET:
             shard.reset()  # what a checkpoint does not have of the copy is copied again
             return
-        if record.kind == Kind.TRANSACTION and record.number > shard.last:
-            self._unfinished.append((shard.id, record.number, read_transaction(record.meta)))
+        new = record.number > shard.last
+        if record.kind == Kind.TRANSACTION and new and self._unfinished is not None:
+            self._unfinished.append((shard, record.number, read_transaction(record.meta)))
         shard.replay(record, now_us)
 
     def _replay_control(self, record: Replayed) -> None:
@@ -324,20 +338,14 @@ class Fabric:
         for shard in (*kernel.shards, kernel.control):
             shard.restart(now_us, first_grant)
             shard.safe = shard.last
+        unfinished, self._unfinished = self._unfinished or [], None
         if not owns:
             return
         self.tables.restart()
         for shard in kernel.shards:
             self.queues.begin(shard)
-            self._finish_transactions(shard)
-
-    def _finish_transactions(self, shard: Shard) -> None:
-        """Carries out what a crash, or the loss of an owner, left half done."""
-        streams = self.kernel.streams.values()
-        mine = [each for each in self._unfinished if each[0] == shard.id]
-        self._unfinished = [each for each in self._unfinished if each[0] != shard.id]
-        for _, number, txn in mine if streams else ():
-            level = max(stream.level for stream in streams)
+        level = max((stream.level for stream in kernel.streams.values()), default=Durability.MEMORY)
+        for shard, number, txn in unfinished:
             self.transactions.carry_out(txn, shard, number, level, missing=True)
 
     def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:
@@ -348,8 +356,10 @@ class Fabric:
         shard.restart(now_us, max(shard.first_grant, first_grant))
         shard.safe = shard.last
         self.queues.begin(shard)
+        self.watches.taken_over(shard.tables)
         self.tables.arm_next()
-        self._finish_transactions(shard)
+        self.sessions.begin(shard)
+        self.forwards.begin(shard)
 
     def end_shard(self, shard: Shard) -> None:
         """Another node owns a shard, or nobody does."""
@@ -360,6 +370,7 @@ class Fabric:
         shard.coming.clear()
         self.queues.end(shard)
         self.topics.moved(shard.id)
+        self.sessions.end(shard)
 
     def newest_us(self) -> int:
         """When the last of the stored batches arrived: time must not go on before that."""
@@ -367,30 +378,37 @@ class Fabric:
 
     # --- figures ---------------------------------------------------------------------------
 
-    def stream_figures(self, number: int) -> dict[str, Any]:
-        """Figures of one stream."""
+    def stream_figures(
+        self, number: int, partitions: list[int] | None = None
+    ) -> dict[str, Any]:
+        """Figures of one stream; of a topic, those of some partitions or of all."""
         stream = self.kernel.streams.get(number)
         if stream is None:
             raise NotFoundError(f"there is no stream with id {number}")
-        services: dict[str, Queues | Topics | Tables] = {
-            "queue": self.queues, "topic": self.topics, "table": self.tables,
-        }  # fmt: skip
-        figures = services[stream.info.kind].figures(stream)
+        if stream.info.kind == "topic":
+            figures = self.topics.figures(stream, partitions)
+        elif stream.info.kind == "queue":
+            figures = self.queues.figures(stream)
+        else:
+            figures = self.tables.figures(stream)
         return {"name": stream.info.name, "kind": stream.info.kind, **figures}
 
     def figures(self) -> dict[str, Any]:
         """Figures of the node."""
         kinds = [stream.info.kind for stream in self.kernel.streams.values()]
         refusing = self.kernel.refusing
+        messages, size = kept(self.kernel)
         return {
             "node": self.node,
             "connections": len(self.connections),
             "queues": kinds.count("queue"),
             "topics": kinds.count("topic"),
             "tables": kinds.count("table"),
-            "sessions": len(self.tables.sessions),
-            "messages": sum(s.totals.messages for s in self.kernel.streams.values()),
-            "bytes": sum(s.totals.bytes for s in self.kernel.streams.values()),
+            "sessions": len(self.tables.sessions) + len(self.sessions),
+            "outstanding": sum(s.outbox.parts for s in self.kernel.shards if s.owned),
+            "dropped_parts": self.forwards.dropped,
+            "messages": messages,
+            "bytes": size,
             "damaged": sum(d[3] for shard in self.kernel.shards for d in shard.damaged),
             "refusing": None if refusing is None else str(refusing),
             **self.extra_figures(),
@@ -418,20 +436,3 @@ class Fabric:
 
 
 _NO_EXTRA = frames.PushExtra()
-
-
-def _unpack(layout: Any, body: memoryview) -> tuple[Any, ...]:
-    if len(body) < layout.size:
-        raise ProtocolError(f"a body of {len(body)} bytes is too short")
-    fields: tuple[Any, ...] = layout.unpack_from(body)
-    return fields
-
-
-def _read_extra(packed: memoryview) -> frames.PushExtra:
-    size = int.from_bytes(packed[:4], "little")
-    if size > len(packed) - 4:
-        raise ProtocolError("the extra part of a push is cut short")
-    try:
-        return _decode_extra(packed[4 : 4 + size])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidError(f"the extra part of a push: {error}") from error

@@ -97,6 +97,9 @@ class Kernel:
         self.now_us = now_us
         self.refusing: PenstockError | None = None  # why nothing can be written now
         self.shared = False  # in a cluster: another node may own a shard, and this one not know it
+        # Of those: whether all nodes know what an outbox is, and so shards of several may be one
+        # transaction's.
+        self.forwarding = False
 
     # --- definitions -----------------------------------------------------------------------
 
@@ -138,7 +141,11 @@ class Kernel:
 
     def shard_of(self, key: bytes) -> Shard:
         """The shard that a key hashes to; MovedError if another node serves it."""
-        return self.served(xxhash.xxh3_64_intdigest(key) % len(self.shards))
+        return self.served(self.place_of(key))
+
+    def place_of(self, key: bytes) -> int:
+        """The number of the shard that a key hashes to, whoever serves it."""
+        return xxhash.xxh3_64_intdigest(key) % len(self.shards)
 
     def served(self, number: int) -> Shard:
         """A shard that this node serves; MovedError if it does not."""
@@ -173,6 +180,12 @@ class Kernel:
         """No record of any shard: `done` is called when all that was logged before is that safe;
         with `local`, on this node."""
         entry = Entry(CONTROL, Kind.BARRIER, 0, 0, b"", None, level, done, local=local)
+        self.effects.append(Append(entry))
+        return entry
+
+    def shard_barrier(self, shard: Shard, level: Durability) -> Entry:
+        """As `barrier`, of one shard: it waits for no other."""
+        entry = Entry(shard.id, Kind.BARRIER, 0, 0, b"", None, level)
         self.effects.append(Append(entry))
         return entry
 

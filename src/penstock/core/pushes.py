@@ -8,7 +8,7 @@ from penstock.core.queues import Queues
 from penstock.core.records import Forward, Kind, PushMeta, pack_forward, pack_push
 from penstock.core.shard import Shard, Stream
 from penstock.core.topics import Topics
-from penstock.errors import InvalidError, NotFoundError
+from penstock.errors import InvalidError, LimitError, NotFoundError
 from penstock.wire.batch import Batch, Columns
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -35,7 +35,8 @@ class Pushes:
             level = Durability(min(body.durability, Durability.SYNCED))
         base = self._duplicate(shard, stream, batch, extra)
         if base is None:
-            self.check(stream, shard, batch, extra)
+            self.check(stream, shard.id, batch, extra)
+            self.check_depth(stream, batch)
             self._check_room(shard, stream, batch.header.producer, extra)
             entry = self.accept(shard, stream, body.partition, batch, extra, level)
             base = batch.header.base
@@ -57,12 +58,17 @@ class Pushes:
         return stream
 
     def shard(self, stream: Stream, partition: int, shard: int) -> Shard:
-        """Where a push goes: a partition's own shard, or the one that the producer chose."""
+        """Where a push goes: a partition's own shard, or the one that the producer chose;
+        MovedError if another node serves it."""
+        return self.kernel.served(self.place(stream, partition, shard))
+
+    def place(self, stream: Stream, partition: int, shard: int) -> int:
+        """The number of the shard that a push goes to, whoever serves it."""
         if stream.info.kind == "topic":
-            return self.topics.shard(stream, partition)
+            return self.topics.place(stream, partition)
         if not 0 <= shard < len(self.kernel.shards):
             raise InvalidError(f"shard {shard}: there are {len(self.kernel.shards)}")
-        return self.kernel.served(shard)
+        return shard
 
     def _duplicate(
         self, shard: Shard, stream: Stream, batch: Batch, extra: PushExtra
@@ -87,15 +93,25 @@ class Pushes:
         if extra.id is not None:
             shard.queue(stream.info.id).ids.has_room()
 
-    def _belongs(self, stream: Stream, shard: Shard, extra: PushExtra) -> bool:
+    def check_depth(self, stream: Stream, batch: Batch) -> None:
+        """LimitError if a queue has as much as it may have on this node."""
+        if stream.info.kind != "queue":
+            return
+        options, totals, header = stream.options, stream.totals, batch.header
+        if totals.messages + totals.coming + header.count > options.max_messages:
+            raise LimitError(f"queue {stream.info.name!r} is full: {totals.messages:,} messages")
+        if totals.bytes + header.length > options.max_bytes:
+            raise LimitError(f"queue {stream.info.name!r} is full: {totals.bytes:,} bytes")
+
+    def _belongs(self, stream: Stream, place: int, extra: PushExtra) -> bool:
         """Whether a push may go to this shard: an id and an ordered queue have their own."""
         if extra.id is not None:
-            return shard is self.kernel.shard_of(extra.id)
+            return place == self.kernel.place_of(extra.id)
         ordered = stream.options.ordered == "queue"
-        return not ordered or shard is self.kernel.shard_of(stream.info.name.encode())
+        return not ordered or place == self.kernel.place_of(stream.info.name.encode())
 
-    def check(self, stream: Stream, shard: Shard, batch: Batch, extra: PushExtra) -> None:
-        """Raises what is wrong with a batch for this stream."""
+    def check(self, stream: Stream, place: int, batch: Batch, extra: PushExtra) -> None:
+        """Raises what is wrong with a batch for this stream and shard, whoever serves that."""
         header = batch.header
         if not header.codec or _reads_keys(stream):
             batch.check()
@@ -109,7 +125,7 @@ class Pushes:
             return
         if extra.id is not None and (header.count != 1 or not 0 < len(extra.id) <= MAX_ID_BYTES):
             raise InvalidError(f"an id names one message and has 1 to {MAX_ID_BYTES} bytes")
-        if not self._belongs(stream, shard, extra):
+        if not self._belongs(stream, place, extra):
             raise InvalidError("this push belongs to another shard")
         if extra.hold and extra.id is None:
             raise InvalidError("a held message needs an id to be released by")

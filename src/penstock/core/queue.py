@@ -33,20 +33,21 @@ class Totals:
     free: Callable[[Places], None]
     messages: int = 0  # not finished
     bytes: int = 0
-    pushed: int = 0  # messages that ever came, since the node started
+    pushed: int = 0  # messages that came to parts of a queue which are forgotten by now
     coming: int = 0  # messages that are accepted and not visible yet
 
     def stored(self, messages: int, size: int) -> None:
         """A batch is there."""
         self.messages += messages
-        self.pushed += messages
         self.bytes += size
 
-    def finished(self, messages: int, freed: Places) -> None:
-        """Messages are finished, and so are their bytes."""
+    def finished(self, messages: int, freed: Places) -> int:
+        """Messages are finished, and so are their bytes: how many those are."""
+        size = sum([size for _, size in freed])
         self.messages -= messages
-        self.bytes -= sum([size for _, size in freed])
+        self.bytes -= size
         self.free(freed)
+        return size
 
 
 def lane_start(priority: int) -> int:
@@ -104,6 +105,9 @@ class QueueShard:
         self.ids = IdWindow()
         self.keys = KeyQueues() if options.ordered == "key" else None
         self.totals = totals
+        self.kept_messages = 0  # its part of the totals
+        self.kept_bytes = 0
+        self.pushed = 0  # messages that ever came, since the node started
         self.damage: list[tuple[int, int]] = []  # (base, count) of batches that are quarantined
         self.ttl: list[tuple[int, int]] = []  # (expires, base of a batch)
 
@@ -225,7 +229,7 @@ class QueueShard:
         arrived = header.arrived_us
         lane.index.append(base, count, location, length, arrived)
         lane.grow(base, count)
-        self.totals.stored(count, length)
+        self.keep(count, length)
         self.touched_us = max(self.touched_us, arrived)
         due_us = arrived - header.due_us if header.due_us < 0 else header.due_us
         if ttl_ms := header.ttl_ms or self.options.ttl_ms:
@@ -246,6 +250,13 @@ class QueueShard:
             if not lane.fresh:
                 lane.set_aside(base, 0)
             lane.fresh += count
+
+    def keep(self, messages: int, size: int) -> None:
+        """Messages are there, and count."""
+        self.totals.stored(messages, size)
+        self.pushed += messages
+        self.kept_messages += messages
+        self.kept_bytes += size
 
     def hold(self, key: bytes, run: Run) -> None:
         """Messages wait until they are released by their id."""
@@ -294,6 +305,17 @@ class QueueShard:
             if self.keys.add(position, key):
                 self.returned.add(Run(position, 1))
 
+    def _redrive_keyed(self, keys: KeyQueues, position: int) -> None:
+        """A younger message that is ready makes way, unless somebody had it already."""
+        first = keys.first_of(position)
+        waiting = None if first is None or first < position else self.returned.runs.get(first)
+        passes = first is None or (waiting is not None and not waiting.deliveries)
+        keys.redrive(position, passes)
+        if waiting is not None and passes:
+            self.returned.remove(waiting.position)
+        if passes:
+            self.returned.add(Run(position, 1))
+
     def granted(self, given: Given, now_us: int) -> Grant:
         """Messages are leased: taken from wherever they wait."""
         self.touched_us = max(self.touched_us, now_us)
@@ -339,8 +361,10 @@ class QueueShard:
             run = self.dead.pop(change.position)
             if op == Op.BURY:
                 self._finish(run)
-            elif self.keys is None or self.keys.redrive(run.position):
+            elif self.keys is None:
                 self.returned.add(Run(run.position, run.mask))
+            else:
+                self._redrive_keyed(self.keys, run.position)
 
     def _settle(self, change: Change, now_us: int) -> None:
         grant = self.leases.grants[change.grant]
@@ -373,7 +397,8 @@ class QueueShard:
             freed = [index.finish(run.position, messages)]
         else:
             freed = index.finish_singles(run.position, run.mask)
-        self.totals.finished(messages, freed)
+        self.kept_messages -= messages
+        self.kept_bytes -= self.totals.finished(messages, freed)
         if self.keys is not None:
             self._next_of_key(run, self.keys.finish)
 

@@ -65,5 +65,5 @@ def restore(
     queue.ttl = [tuple(item) for item in data["ttl"]]
     for lane in queue.lanes.values():
         for stored in lane.index.rows():
-            totals.stored(stored.live, stored.live_bytes)
+            queue.keep(stored.live, stored.live_bytes)
     return queue

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.core import queue_rules as rules
 from penstock.core.changes import Change, Op, pack_changes, pack_grants
 from penstock.core.effects import Deliver, Slice
 from penstock.core.kernel import Kernel, still_waiting
-from penstock.core.queue import LANE_SHIFT, QueueShard
+from penstock.core.queue import QueueShard
 from penstock.core.records import Forgotten, Kind
-from penstock.core.runs import Run, cut
 from penstock.core.shard import Shard, Stream
-from penstock.core.slices import slice_of, slices_of
-from penstock.core.views import QueueView, Subscription, Taken, Waiter
+from penstock.core.slices import peek_slices, slices_of
+from penstock.core.views import (
+    MAX_POP_MESSAGES,
+    QueueView,
+    Subscription,
+    Taken,
+    Waiter,
+    bounded,
+)
 from penstock.errors import (
     InvalidError,
     LimitError,
@@ -26,11 +33,8 @@ from penstock.wire.batch import Header
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
-from penstock.wire.limits import MAX_LEASE_MS, MAX_PRIORITY
+from penstock.wire.limits import MAX_PRIORITY
 
-MAX_POP_MESSAGES = 100_000
-MAX_POP_BYTES = 8 << 20
-MAX_WAIT_MS = 300_000
 MAX_WAITERS = 10_000  # of one queue
 FORGET_AFTER_US = 120_000_000
 MAX_FEEDING = 4  # deliveries of a subscription that are logged and not yet sent
@@ -44,6 +48,10 @@ class Queues:
         self.kernel = kernel
         self.views: dict[int, QueueView] = {}
         self.merging: set[int] = set()  # connections that can read merged batches
+        # In a cluster: queues that became empty, or not, or were deleted, until somebody looks.
+        self.turned: dict[int, None] = {}
+        self.hungry: dict[int, None] = {}  # the same for those that somebody got nothing from
+        self.on_end: Callable[[int], None] = _nobody  # told when a shard is served here no more
 
     def view(self, stream: int) -> QueueView:
         """What this node knows of a queue."""
@@ -65,18 +73,14 @@ class Queues:
     # --- push ------------------------------------------------------------------------------
 
     def check_push(self, stream: Stream, header: Header, keyed: bool, held: bool) -> None:
-        """Raises what is wrong with a push to this queue."""
-        options, totals = stream.options, stream.totals
+        """Raises what is wrong with a push to this queue, whatever it holds already."""
+        options = stream.options
         if options.ordered != "no" and (header.priority or header.due_us):
             raise InvalidError("an ordered queue takes no priority and no delay")
         if options.ordered == "key" and not keyed:
             raise InvalidError('a queue with ordered="key" needs a key for every message')
         if options.ordered == "key" and (header.ttl_ms or held):
             raise InvalidError('a queue with ordered="key" takes no time-to-live and no hold')
-        if totals.messages + totals.coming + header.count > options.max_messages:
-            raise LimitError(f"queue {stream.info.name!r} is full: {totals.messages:,} messages")
-        if totals.bytes + header.length > options.max_bytes:
-            raise LimitError(f"queue {stream.info.name!r} is full: {totals.bytes:,} bytes")
 
     def pushed(self, queue: QueueShard, priority: int) -> None:
         """The newest messages of a queue are there: as `arrived`, but often nothing changes."""
@@ -86,6 +90,7 @@ class Queues:
             self._set_timer(view, queue)
         if view.waiters or view.subscriptions:
             self.serve(view)
+        self._turn(view)
 
     def arrived(self, queue: QueueShard) -> None:
         """Messages of a queue became ready, or wait for a time."""
@@ -93,6 +98,16 @@ class Queues:
         view.heads.offer(queue)
         self._set_timer(view, queue)
         self.serve(view)
+        self._turn(view)
+
+    def left(self, view: QueueView) -> None:
+        """Messages were taken out otherwise than by a pop."""
+        view.heads.check(view.shards)
+        self._turn(view)
+
+    def _turn(self, view: QueueView) -> None:
+        if view.turns() and self.kernel.shared:
+            self.turned[view.stream] = None
 
     # --- pop -------------------------------------------------------------------------------
 
@@ -102,7 +117,7 @@ class Queues:
         view = self.view(body.stream)
         body = bounded(body)
         if body.mode != PopMode.LEASE:
-            slices = self._peek(view, body)
+            slices = peek_slices(view, body)
             self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
             return None
         if not (view.waiters and body.wait_ms) and self._give(connection, request, body, view):
@@ -140,6 +155,9 @@ class Queues:
         taken = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us, overdraw)
         for queue, _, _ in taken.grants.values():
             self._set_timer(view, queue)
+        self._turn(view)
+        if not taken.order and self.kernel.shared:
+            self.hungry[view.stream] = None
         return taken if taken.order else None
 
     def _log_grants(
@@ -188,27 +206,6 @@ class Queues:
         merges = connection in self.merging
         self.kernel.effects.append(Deliver(connection, verb, request, flags, slices, merges))
 
-    def _peek(self, view: QueueView, body: PopBody) -> list[Slice]:
-        found: list[tuple[int, int, QueueShard, Run]] = []
-        for queue in view.shards.values():
-            dead = body.mode == PopMode.PEEK_DEAD
-            for run in queue.dead.values() if dead else queue.waiting(body.messages):
-                stored = queue.find(run.position)
-                if stored is not None:
-                    found.append((run.position >> LANE_SHIFT, stored.arrived_us, queue, run))
-        found.sort(key=lambda item: item[:2])
-        slices: list[Slice] = []
-        left, room = body.messages, body.max_bytes
-        for _, _, queue, run in found:
-            if left <= 0 or room <= 0:
-                break
-            part = slice_of(queue, cut(run, left)[0], 0)
-            if part is not None and (part.length <= room or not slices):
-                slices.append(part)
-                left -= part.mask.bit_count()
-                room -= part.length
-        return slices
-
     # --- subscriptions and waiters ------------------------------------------------------------
 
     def subscribe(self, connection: int, request: int, body: PopBody) -> Subscription:
@@ -228,6 +225,8 @@ class Queues:
     def closed(self, stream: int) -> None:
         """A queue was deleted: whoever waits for its messages is told."""
         view = self.views.pop(stream, None)
+        if self.kernel.shared:
+            self.turned[stream] = None
         if view is None:
             return
         error = NotFoundError("this queue was deleted")
@@ -317,6 +316,7 @@ class Queues:
         for number, done in changes.items():
             self._settled(view, view.shards[number], done)
         self.serve(view)
+        self._turn(view)
 
     def _settled(self, view: QueueView, queue: QueueShard, changes: list[Change]) -> None:
         """Acks alone make nothing ready, unless others wait for their turn."""
@@ -390,10 +390,18 @@ class Queues:
 
     def end(self, shard: Shard) -> None:
         """Another node serves a shard from now on; what waits here waits for the others."""
+        self.on_end(shard.id)
         for queue in shard.queues.values():
             view = self.view(queue.stream)
             view.shards.pop(shard.id, None)
             view.timers_us.pop(shard.id, None)
+            view.heads.forget(shard.id)
+            # A pop that had messages of this shard is answered with none, whatever others have: so
+            # what is left counts as new, for whoever takes such an answer for the end of a fill.
+            view.full = False
+            self._turn(view)
+            if self.kernel.shared:
+                self.turned[view.stream] = None
 
     def forget_idle(self, shard: Shard) -> None:
         """Drops empty parts of queues that nothing happened to for a while, and notes it: all that
@@ -407,6 +415,7 @@ class Queues:
             if queue.empty and queue.touched_us < before_us:
                 note = Forgotten(stream, queue.leases.next_number)
                 self.kernel.note(shard, note, self.kernel.streams[stream].level)
+                queue.totals.pushed += queue.pushed
                 view = self.view(stream)
                 view.shards.pop(shard.id, None)
                 view.timers_us.pop(shard.id, None)
@@ -422,9 +431,9 @@ class Queues:
             "delayed": sum(q.delayed.messages for q in parts),
             "held": sum(len(q.held) for q in parts),
             "dead": sum(run.messages for q in parts for run in q.dead.values()),
-            "messages": stream.totals.messages,
-            "bytes": stream.totals.bytes,
-            "pushed": stream.totals.pushed,
+            "messages": sum(q.kept_messages for q in parts),
+            "bytes": sum(q.kept_bytes for q in parts),
+            "pushed": stream.totals.pushed + sum(q.pushed for q in parts),
             "oldest_ms": self._oldest_ms(parts),
             "shards": len(parts),
         }
@@ -436,11 +445,5 @@ class Queues:
         return None if oldest_us is None else max(0, self.kernel.now_us - oldest_us) // 1000
 
 
-def bounded(body: PopBody) -> PopBody:
-    """The request with its numbers inside the limits."""
-    return body._replace(
-        messages=max(1, min(body.messages, MAX_POP_MESSAGES)),
-        max_bytes=max(1, min(body.max_bytes or MAX_POP_BYTES, MAX_POP_BYTES)),
-        wait_ms=min(body.wait_ms, MAX_WAIT_MS),
-        lease_ms=min(body.lease_ms, MAX_LEASE_MS),
-    )
+def _nobody(shard: int) -> None:
+    """Unless this is a cluster."""

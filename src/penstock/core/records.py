@@ -23,6 +23,7 @@ class Kind(IntEnum):
     CONSENSUS = 6  # what the control plane stores; in no shard
     COPY = 7  # a batch of a shard whose whole state is copied from its owner
     RESET = 8  # such a copy begins: what was known of the shard does not count any more
+    OUTGOING = 9  # a transaction of a cluster: what concerns other shards is in the outbox
     FORWARDED = 0x80
 
 
@@ -182,14 +183,69 @@ class SessionEnded(_Note):
     session: int
 
 
+class Delivered(_Note):
+    """Another shard has carried out its parts up to this one: they leave the outbox."""
+
+    target: int
+    number: int
+    index: int
+
+
+class SessionOpened(_Note):
+    """Its home shard, in a cluster: a session exists."""
+
+    session: int
+    ttl_us: int
+
+
+class SessionBound(_Note):
+    """Its home shard: entries of a shard may be bound to the session from now on."""
+
+    session: int
+    shard: int
+
+
+class SessionClosed(_Note):
+    """Its home shard: the session is over; the shards that have entries of it are told."""
+
+    session: int
+
+
+class Unbound(_Note):
+    """A session is over: all entries of this shard that are bound to it are gone."""
+
+    session: int
+
+
 Note = (
     Committed | Claimed | Trimmed | Thinned | Written | Removed | Registered | Forgotten | Defined
-    | Deleted | SessionBegun | SessionEnded
+    | Deleted | SessionBegun | SessionEnded | Delivered | SessionOpened | SessionBound
+    | SessionClosed | Unbound
 )  # fmt: skip
+
+
+class Drop(NamedTuple):
+    """Messages of a queue that leave a shard, nobody having been given any: a whole batch."""
+
+    stream: int
+    position: int
+    span: int
+
+
+class Outgoing(msgspec.Struct, array_like=True):
+    """What an OUTGOING record says: the transaction, the shard of each of its parts, and what the
+    home shard itself gives up for them."""
+
+    targets: list[int]
+    transact: Transact
+    drops: list[Drop] = []
+
 
 pack_note = msgspec.msgpack.Encoder().encode
 _note = msgspec.msgpack.Decoder(Note)
 _transaction = msgspec.msgpack.Decoder(Transact)
+pack_outgoing = msgspec.msgpack.Encoder().encode
+_outgoing = msgspec.msgpack.Decoder(Outgoing)
 
 
 def read_note(meta: bytes) -> Note:
@@ -201,3 +257,8 @@ def read_note(meta: bytes) -> Note:
 def read_transaction(meta: bytes) -> Transact:
     """The transaction in a TRANSACTION record."""
     return _transaction.decode(meta)
+
+
+def read_outgoing(meta: bytes) -> Outgoing:
+    """The transaction in an OUTGOING record, and where its parts belong."""
+    return _outgoing.decode(meta)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock.core import queue_snapshot, records
-from penstock.core.changes import read_changes, read_grants
+from penstock.core.changes import Change, Op, read_changes, read_grants
 from penstock.core.dedupe import Producers
 from penstock.core.epochs import Epochs
 from penstock.core.index import Stored
+from penstock.core.outbox import EndSession, Outbox, parts_of
 from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard, Totals
 from penstock.core.records import Forward, Kind, PushMeta
@@ -31,6 +32,14 @@ class Stream(NamedTuple):
     options: Any
     totals: Totals
     level: Durability
+
+
+class Session(NamedTuple):
+    """A session in its home shard: how long it lasts without a sign of life, and which shards have
+    entries that are bound to it."""
+
+    ttl_us: int
+    shards: set[int]
 
 
 class Replayed(NamedTuple):
@@ -62,7 +71,11 @@ class Shard:
         self.queues: dict[int, QueueShard] = {}
         self.partitions: dict[tuple[int, int], Partition] = {}
         self.tables: dict[int, TableShard] = {}
+        # Home shard: the last of its parts that was carried out here. They come in order.
         self.forwarded: dict[int, tuple[int, int]] = {}
+        self.outbox = Outbox()
+        self.sessions: dict[int, Session] = {}  # whose home this is
+        self.bound: set[int] = set()  # sessions whose home knows of this shard; the owner's memory
         self.first_grant = 1  # above all grants of parts of queues that are forgotten or lost
         self.invisible: set[int] = set()  # numbers of pushes that are not committed yet
         self.coming: Counter[int] = Counter()  # messages in them, by stream
@@ -186,9 +199,7 @@ class Shard:
         if kind & Kind.FORWARDED:
             forward, meta = records.read_forward(meta)
             kind ^= Kind.FORWARDED
-            done = (forward.number, forward.index)
-            # One that was invisible in the snapshot comes after later ones that were not.
-            self.forwarded[forward.home] = max(done, self.forwarded.get(forward.home, done))
+            self.carried_out(forward)
         if kind == Kind.PUSH:
             self._replay_push(record, meta, seen, now_us)
         elif kind == Kind.NOTE:
@@ -196,6 +207,8 @@ class Shard:
         elif kind == Kind.TRANSACTION:
             txn = records.read_transaction(meta)
             self.producers.accept(txn.producer, 0, txn.sequence, 1, record.number, now_us)
+        elif kind == Kind.OUTGOING:
+            self.outgoing(records.read_outgoing(meta), record.number, now_us)
         else:
             self._replay_queue(kind, meta, now_us)
 
@@ -236,6 +249,29 @@ class Shard:
             queue.leases.restart(now_us, first_grant)
         for partition in self.partitions.values():
             partition.restart(now_us)
+
+    # --- transactions ----------------------------------------------------------------------
+
+    def outgoing(self, record: records.Outgoing, number: int, now_us: int) -> None:
+        """A transaction of this home: what it has to bring to shards, this one too, is known."""
+        txn = record.transact
+        if txn.producer:
+            self.producers.accept(txn.producer, 0, txn.sequence, 1, number, now_us)
+        for stream, position, span in record.drops:
+            if stream in self.streams:
+                queue, drop = self.queue(stream), Change(Op.DROP, span, 0, position)
+                if not queue.changes_lost(drop):
+                    queue.changed(drop, now_us)
+        for index, (target, part) in enumerate(zip(record.targets, parts_of(txn), strict=True)):
+            self.outbox.add(target, number, index, part)
+
+    def carried_out(self, forward: Forward) -> None:
+        """A record here carries out a part of a transaction."""
+        done = (forward.number, forward.index)
+        # One that was invisible in the snapshot comes after later ones that were not.
+        self.forwarded[forward.home] = max(done, self.forwarded.get(forward.home, done))
+        if forward.home == self.id:
+            self.outbox.delivered(self.id, *done)
 
     def was_forwarded(self, forward: Forward) -> bool:
         """Whether this part of a transaction has been carried out here."""
@@ -284,6 +320,8 @@ class Shard:
             "epochs": self.epochs.snapshot(),
             "producers": self.producers.snapshot(),
             "forwarded": [(home, *at) for home, at in self.forwarded.items()],
+            "outbox": self.outbox.snapshot(),
+            "sessions": [(n, s.ttl_us, sorted(s.shards)) for n, s in self.sessions.items()],
             "invisible": list(self.invisible),
             "damaged": self.damaged,
             "queues": [(s, queue_snapshot.snapshot(q)) for s, q in self.queues.items()],
@@ -297,6 +335,8 @@ class Shard:
         self.epochs = Epochs([tuple(item) for item in data.get("epochs", ())])
         self.producers = Producers.restore(data["producers"])
         self.forwarded = {home: (number, index) for home, number, index in data["forwarded"]}
+        self.outbox = Outbox.restore(data.get("outbox", []))
+        self.sessions = {n: Session(ttl, set(at)) for n, ttl, at in data.get("sessions", ())}
         self.invisible = set(data["invisible"])
         self.damaged = [tuple(item) for item in data["damaged"]]
         for stream, part in data["queues"]:
@@ -355,6 +395,31 @@ def _forgotten(shard: Shard, note: records.Forgotten, number: int, now_us: int) 
     shard.queues.pop(note.stream, None)
 
 
+def _delivered(shard: Shard, note: records.Delivered, number: int, now_us: int) -> None:
+    shard.outbox.delivered(note.target, note.number, note.index)
+
+
+def _session_opened(shard: Shard, note: records.SessionOpened, number: int, now_us: int) -> None:
+    shard.sessions[note.session] = Session(note.ttl_us, set())
+
+
+def _session_bound(shard: Shard, note: records.SessionBound, number: int, now_us: int) -> None:
+    shard.sessions[note.session].shards.add(note.shard)
+
+
+def _session_closed(shard: Shard, note: records.SessionClosed, number: int, now_us: int) -> None:
+    session = shard.sessions.pop(note.session)
+    for index, target in enumerate(sorted(session.shards)):
+        shard.outbox.add(target, number, index, EndSession(note.session))
+
+
+def _unbound(shard: Shard, note: records.Unbound, number: int, now_us: int) -> None:
+    shard.bound.discard(note.session)
+    for table in shard.tables.values():
+        for key in table.keys_of(note.session):
+            table.remove(key)
+
+
 _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Written: _written,
     records.Removed: _removed,
@@ -364,4 +429,9 @@ _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Thinned: _thinned,
     records.Registered: _registered,
     records.Forgotten: _forgotten,
+    records.Delivered: _delivered,
+    records.SessionOpened: _session_opened,
+    records.SessionBound: _session_bound,
+    records.SessionClosed: _session_closed,
+    records.Unbound: _unbound,
 }

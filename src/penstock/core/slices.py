@@ -8,9 +8,10 @@ from itertools import repeat
 from penstock.core.changes import Given
 from penstock.core.effects import Slice
 from penstock.core.leases import Grant
-from penstock.core.queue import QueueShard
-from penstock.core.runs import Run, full, run_of
-from penstock.core.views import Taken
+from penstock.core.queue import LANE_SHIFT, QueueShard
+from penstock.core.runs import Run, cut, full, run_of
+from penstock.core.views import QueueView, Taken
+from penstock.wire.frames import PopBody, PopMode
 
 
 def slice_of(queue: QueueShard, run: Run, grant: int) -> Slice | None:
@@ -22,6 +23,29 @@ def slice_of(queue: QueueShard, run: Run, grant: int) -> Slice | None:
         queue.shard, grant, run.position, run.mask, run.deliveries, stored.location,
         stored.length, stored.base,
     )  # fmt: skip
+
+
+def peek_slices(view: QueueView, body: PopBody) -> list[Slice]:
+    """What the next pops would get, or the dead letters: first the highest priority, the oldest."""
+    found: list[tuple[int, int, QueueShard, Run]] = []
+    for queue in view.shards.values():
+        dead = body.mode == PopMode.PEEK_DEAD
+        for run in queue.dead.values() if dead else queue.waiting(body.messages):
+            stored = queue.find(run.position)
+            if stored is not None:
+                found.append((run.position >> LANE_SHIFT, stored.arrived_us, queue, run))
+    found.sort(key=lambda item: item[:2])
+    slices: list[Slice] = []
+    left, room = body.messages, body.max_bytes
+    for _, _, queue, run in found:
+        if left <= 0 or room <= 0:
+            break
+        part = slice_of(queue, cut(run, left)[0], 0)
+        if part is not None and (part.length <= room or not slices):
+            slices.append(part)
+            left -= part.mask.bit_count()
+            room -= part.length
+    return slices
 
 
 def slices_of(taken: Taken) -> list[Slice]:
@@ -41,8 +65,8 @@ def _parts(queue: QueueShard, given: Given, grant: Grant) -> Iterator[Slice | No
     places = index.places(given.position, given.span)
     if places is None or grant.mask != full(given.span):  # somebody guessed the grant's number
         rows = range(given.span)
-        cut = (run_of(given.position, grant.mask & 1 << row, grant.deliveries) for row in rows)
-        return (None if run is None else slice_of(queue, run, grant.number) for run in cut)
+        runs = (run_of(given.position, grant.mask & 1 << row, grant.deliveries) for row in rows)
+        return (None if run is None else slice_of(queue, run, grant.number) for run in runs)
     shard, number, deliveries = queue.shard, grant.number, grant.deliveries
     return (
         Slice(shard, number, position, 1, deliveries, location, length, position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
@@ -9,12 +10,15 @@ from typing import Any
 
 from penstock.core.kernel import Kernel
 from penstock.core.records import (
+    Forward,
     Kind,
     Note,
     Removed,
     SessionBegun,
     SessionEnded,
+    Unbound,
     Written,
+    pack_forward,
     pack_note,
 )
 from penstock.core.shard import Shard, Stream
@@ -31,6 +35,7 @@ from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.limits import MAX_TABLE_KEY_BYTES, MAX_TABLE_VALUE_BYTES, MAX_TTL_MS
+from penstock.wire.sessions import home_of
 
 MAX_SCAN = 10_000
 MAX_SCAN_BYTES = 8 << 20
@@ -57,6 +62,8 @@ class Tables:
     sessions: dict[int, SessionState] = field(default_factory=dict)
     last_session: int = 0
     armed_us: int = 0  # when the next look at what ends is due; 0: never
+    # Whoever is about to write entries of a session: it has ended, in a shard.
+    on_unbound: Callable[[int, int], None] = field(default=lambda session, shard: None)
 
     def _arm(self, due_us: int) -> None:
         """An entry or a session may end then."""
@@ -73,17 +80,19 @@ class Tables:
         cell = None if table is None else table.get(call.key, self.kernel.now_us)
         return None if cell is None else m.Entry(call.key, cell.value, cell.version)
 
-    def check_write(
-        self, stream: Stream, key: bytes, value: bytes | None, if_version: int | None,
-        ttl_ms: int = 0,
-    ) -> None:  # fmt: skip
-        """Raises what is wrong with a write."""
+    def check_entry(self, key: bytes, value: bytes | None, ttl_ms: int = 0) -> None:
+        """Raises what is wrong with a write, whatever the table holds."""
         if not 0 <= ttl_ms <= MAX_TTL_MS:
             raise InvalidError(f"a time-to-live is 0 to {MAX_TTL_MS:,} ms")
         if not 0 < len(key) <= MAX_TABLE_KEY_BYTES:
             raise TooLargeError(f"a key has 1 to {MAX_TABLE_KEY_BYTES} bytes, not {len(key):,}")
         if value is not None and len(value) > MAX_TABLE_VALUE_BYTES:
             raise TooLargeError(f"a value has at most {MAX_TABLE_VALUE_BYTES:,} bytes")
+
+    def check_room(
+        self, stream: Stream, key: bytes, value: bytes | None, if_version: int | None
+    ) -> None:
+        """ConflictError if the entry has another version, LimitError if the table is full."""
         table = self.kernel.shard_of(key).table(stream.info.id)
         table.check(key, if_version, self.kernel.now_us)
         if value is not None:
@@ -118,8 +127,9 @@ class Tables:
         if call.append:
             cell = shard.table(call.stream).get(call.key, self.kernel.now_us)
             value = value if cell is None else cell.value + value
-        self.check_write(stream, call.key, value, call.if_version, call.ttl_ms)
-        if call.session and call.session not in self.sessions:
+        self.check_entry(call.key, value, call.ttl_ms)
+        self.check_room(stream, call.key, value, call.if_version)
+        if call.session and not self._is_bound(shard, call.session):
             raise NotFoundError(f"session {call.session} has ended")
         expires_us = self.kernel.now_us + call.ttl_ms * 1000 if call.ttl_ms else 0
         note = Written(
@@ -127,6 +137,10 @@ class Tables:
         )
         entry = self._note(shard, stream, note)
         return entry, entry.number
+
+    def _is_bound(self, shard: Shard, session: int) -> bool:
+        """Whether the end of a session will find entries of this shard."""
+        return session in (self.sessions if home_of(session) is None else shard.bound)
 
     def remove(self, call: m.Remove) -> tuple[Entry | None, bool]:
         """Deletes an entry: what to wait for, and whether it was there.
@@ -138,7 +152,8 @@ class Tables:
         if (number := self._answered(shard, call)) is not None:
             return self.kernel.barrier(Durability.SYNCED), number > 0
         stream = self.kernel.stream(call.stream, "table")
-        self.check_write(stream, call.key, None, call.if_version)
+        self.check_entry(call.key, None)
+        self.check_room(stream, call.key, None, call.if_version)
         there = shard.table(call.stream).get(call.key, self.kernel.now_us) is not None
         if not there and not call.producer:
             return None, False
@@ -175,6 +190,30 @@ class Tables:
         else:
             events = [m.Entry(key, b"", 0) for key in note.keys]
         entry.done = lambda _: self.watches.tell(stream.info.id, events)
+
+    def unbind(self, shard: Shard, session: int, forward: Forward) -> Entry:
+        """A session of the cluster has ended: its entries in this shard go, and watchers are told
+        once that is safe."""
+        note = Unbound(session)
+        meta = pack_forward(forward, pack_note(note))
+        entry = self.kernel.log(shard, Kind.NOTE | Kind.FORWARDED, meta, Durability.REPLICATED)
+        gone = [
+            (stream, table, table.bytes, keys)
+            for stream, table in shard.tables.items()
+            if (keys := table.keys_of(session))
+        ]
+        shard.noted(note, entry.number, self.kernel.now_us)
+        for stream, table, before, _ in gone:
+            table.changed = entry.number
+            self.kernel.streams[stream].totals.bytes += table.bytes - before
+
+        def done(_: Entry) -> None:
+            for stream, _table, _before, keys in gone:
+                self.watches.tell(stream, [m.Entry(key, b"", 0) for key in keys])
+
+        entry.done = done
+        self.on_unbound(session, shard.id)
+        return entry
 
     def unsafe(self, stream: int, shards: list[Shard]) -> bool:
         """Whether a change to the table here is not as safe yet as it was asked to be."""
@@ -283,5 +322,6 @@ class Tables:
     def figures(self, stream: Stream) -> dict[str, Any]:
         """What `penstock table show` prints."""
         number = stream.info.id
-        tables = [s.tables[number] for s in self.kernel.shards if number in s.tables]
+        owned = [shard for shard in self.kernel.shards if shard.owned]
+        tables = [shard.tables[number] for shard in owned if number in shard.tables]
         return {"entries": sum(len(t.cells) for t in tables), "bytes": sum(t.bytes for t in tables)}

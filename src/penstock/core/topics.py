@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,20 +49,32 @@ class Topics:
 
     def shard(self, stream: Stream, partition: int) -> Shard:
         """Where a partition lives; MovedError if another node serves it."""
+        return self.kernel.served(self.place(stream, partition))
+
+    def place(self, stream: Stream, partition: int) -> int:
+        """The number of the shard where a partition lives, whoever serves it."""
         placement = stream.info.placement
         if not 0 <= partition < len(placement):
             raise InvalidError(f"partition {partition}: the topic has {len(placement)}")
-        return self.kernel.served(placement[partition])
+        return placement[partition]
 
     def partition(self, stream: int, number: int) -> Partition:
         """A partition of a topic."""
         topic = self.kernel.stream(stream, "topic")
         return self.shard(topic, number).partition(stream, number)
 
-    def partitions(self, stream: int) -> list[Partition]:
-        """All partitions of a topic."""
-        count = len(self.kernel.stream(stream, "topic").info.placement)
-        return [self.partition(stream, number) for number in range(count)]
+    def partitions(self, stream: int, wanted: Sequence[int] | None) -> list[Partition]:
+        """Partitions of a topic: those wanted, in that order, or all. MovedError if another node
+        serves one of them."""
+        chosen = self.wanted(self.kernel.stream(stream, "topic"), wanted)
+        return [self.partition(stream, number) for number in chosen]
+
+    def wanted(self, stream: Stream, wanted: Sequence[int] | None) -> Sequence[int]:
+        """The numbers of those partitions. InvalidError if there are more than the topic has."""
+        count = len(stream.info.placement)
+        if wanted is not None and len(wanted) > count:
+            raise InvalidError(f"{len(wanted)} partitions: the topic has {count}")
+        return range(count) if wanted is None else wanted
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -140,16 +153,18 @@ class Topics:
     # --- groups ----------------------------------------------------------------------------
 
     def offsets(self, call: m.Offsets) -> list[tuple[int, int]]:
-        """First and next offset of every partition."""
-        return [(p.start, p.end) for p in self.partitions(call.stream)]
+        """First and next offset of partitions."""
+        return [(p.start, p.end) for p in self.partitions(call.stream, call.partitions)]
 
     def offset_at(self, call: m.OffsetAt) -> list[int]:
-        """The first offset of every partition that arrived at or after a time."""
-        return [p.offset_at(call.time_us) for p in self.partitions(call.stream)]
+        """The first offset of partitions that arrived at or after a time."""
+        parts = self.partitions(call.stream, call.partitions)
+        return [part.offset_at(call.time_us) for part in parts]
 
     def committed(self, call: m.Committed) -> list[int | None]:
         """A group's offsets."""
-        return [p.commits.get(call.group) for p in self.partitions(call.stream)]
+        parts = self.partitions(call.stream, call.partitions)
+        return [part.commits.get(call.group) for part in parts]
 
     def commit(self, call: m.Commit) -> Entry:
         """Commits a group's offsets, all or none; the last entry."""
@@ -212,12 +227,12 @@ class Topics:
             note = Trimmed(partition.stream, partition.number, start)
             self.kernel.note(shard, note, level)
 
-    def figures(self, stream: Stream) -> dict[str, Any]:
-        """What `penstock topic show` prints."""
-        parts = self.partitions(stream.info.id)
+    def figures(self, stream: Stream, wanted: Sequence[int] | None = None) -> dict[str, Any]:
+        """What `penstock topic show` prints, of all partitions or those wanted."""
+        parts = self.partitions(stream.info.id, wanted)
         return {
-            "messages": stream.totals.messages,
-            "bytes": stream.totals.bytes,
+            "messages": sum(part.live_messages for part in parts),
+            "bytes": sum(part.bytes for part in parts),
             "partitions": [{"start": p.start, "end": p.end, "bytes": p.bytes} for p in parts],
             "groups": sorted({group for p in parts for group in p.commits}),
             "damaged": sum(count for p in parts for _, count in p.damage),

@@ -1,198 +1,227 @@
 """Transactions: one record in the home shard; what concerns other shards is forwarded from there.
 
-The record holds the whole transaction. Right after it come the records that carry it out, one for
-each part, marked with (home, log number, index). If a crash cuts the journal between them, recovery
-finds the transaction and carries out the parts that are missing: all or nothing.
+The record holds the whole transaction. On a node that stands alone the records that carry it out
+come right after it, one for each part, marked with (home, log number, index). If a crash cuts the
+journal between them, recovery finds the transaction and carries out what is missing.
+
+In a cluster only parts in the home shard come right after it. The others wait in its outbox until
+the record is committed, and are forwarded then: nothing is done elsewhere for a record that might
+be lost. What could be refused elsewhere is therefore refused before there is a record, or, as
+with leases, made sure of (`securing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
-from penstock.core import queue_rules as rules
-from penstock.core.changes import Change, Op, pack_changes
+from penstock.core.forwards import PLAIN, Forwards
 from penstock.core.kernel import Kernel
+from penstock.core.outbox import parts_of
 from penstock.core.pushes import Pushes
-from penstock.core.queue import QueueShard
-from penstock.core.queues import Queues
-from penstock.core.records import (
-    Committed,
-    Forward,
-    Kind,
-    Removed,
-    Written,
-    pack_forward,
-    pack_note,
-)
-from penstock.core.runs import window
-from penstock.core.shard import Shard, Stream
+from penstock.core.records import Forward, Kind, Outgoing, pack_outgoing
+from penstock.core.securing import Securing, Taken
+from penstock.core.shard import Shard
 from penstock.core.tables import Tables
 from penstock.core.topics import Topics, check_group
-from penstock.errors import InvalidError, LeaseLostError
+from penstock.errors import InvalidError, LimitError, PenstockError, TooLargeError
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
-from penstock.wire.frames import PushExtra, Settle, SettleItem, Verb
+from penstock.wire.frames import Verb
+from penstock.wire.limits import MAX_FRAME_BYTES
 
 MAX_PARTS = 10_000
-_PLAIN = PushExtra()
+MAX_OUTGOING_BYTES = MAX_FRAME_BYTES - (64 << 10)  # other nodes get the record in one frame
+MAX_BEHIND = 1000  # transactions of one producer that wait for an earlier one
+_Part = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush
 
 
 class Transactions:
     """Consume, process, produce in one call."""
 
     def __init__(
-        self, kernel: Kernel, queues: Queues, topics: Topics, tables: Tables, pushes: Pushes
-    ) -> None:
+        self, kernel: Kernel, topics: Topics, tables: Tables, pushes: Pushes, forwards: Forwards,
+        securing: Securing,
+    ) -> None:  # fmt: skip
         self.kernel = kernel
-        self.queues = queues
         self.topics = topics
         self.tables = tables
         self.pushes = pushes
+        self.forwards = forwards
+        self.securing = securing
+        # By home and producer: what waits behind a transaction whose leases are being secured.
+        self._behind: dict[tuple[int, int], list[tuple[int, int, m.Transact]]] = {}
 
     def run(self, connection: int, request: int, txn: m.Transact) -> None:
         """Answers when the whole transaction is safe; on an error nothing was changed."""
         if not 0 <= txn.home < len(self.kernel.shards) or not txn.producer or txn.sequence < 0:
             raise InvalidError("a transaction needs a home shard, a producer and its sequence")
-        if not 0 < len(list(_parts(txn))) <= MAX_PARTS:
+        if not 0 < len(list(parts_of(txn))) <= MAX_PARTS:
             raise InvalidError(f"a transaction has 1 to {MAX_PARTS:,} parts")
+        behind = self._behind.get((txn.home, txn.producer))
+        if behind is None:
+            self._begin(connection, request, txn)
+        elif len(behind) < MAX_BEHIND:
+            behind.append((connection, request, txn))
+        else:
+            raise LimitError(f"{MAX_BEHIND} transactions of this producer wait already")
+
+    def _begin(self, connection: int, request: int, txn: m.Transact) -> None:
+        home = self.kernel.served(txn.home)
+        new = home.producers.check(txn.producer, 0, txn.sequence) is None
+        away = [ack for ack in txn.acks if ack.shard != txn.home] if new else []
+        if not away or not self.kernel.forwarding:
+            self._finish(connection, request, txn)
+            return
+        key = txn.home, txn.producer
+        secured = partial(self._secured, connection, request, txn, away)
+        self.securing.secure(away, secured)
+        self._behind[key] = []  # so that its sequence stays in order
+
+    def _secured(
+        self, connection: int, request: int, txn: m.Transact, away: list[m.TxnSettle],
+        error: PenstockError | None,
+    ) -> None:  # fmt: skip
+        """Leases in other shards will last; or one is lost."""
+        try:
+            if error is not None:
+                raise error
+            self._finish(connection, request, txn)
+        except PenstockError as refusal:
+            if error is None:
+                self.securing.undo(away)
+            self.kernel.fail(connection, Verb.CALL, request, refusal)
+        for later in self._behind.pop((txn.home, txn.producer)):
+            try:
+                self.run(*later)
+            except PenstockError as refusal:
+                self.kernel.fail(later[0], Verb.CALL, later[1], refusal)
+
+    def _finish(self, connection: int, request: int, txn: m.Transact) -> None:
         home = self.kernel.served(txn.home)
         known = home.producers.check(txn.producer, 0, txn.sequence)
         if known is not None:
             receipt = m.TxnReceipt(txn.home, max(known, 0), True)
-            entry = self.kernel.barrier(Durability.SYNCED)
+            entry = self._barrier(home)
         else:
-            self._check(txn)
             if txn.producer not in home.producers.windows:
                 home.producers.has_room(self.kernel.now_us)
-            level = self._level(txn)
-            record = self.kernel.log(home, Kind.TRANSACTION, m.pack(txn), level)
-            home.producers.accept(
-                txn.producer, 0, txn.sequence, 1, record.number, self.kernel.now_us
-            )
-            receipt = m.TxnReceipt(txn.home, record.number)
-            entry = self.carry_out(txn, home, record.number, level)
+            entry, number = self.commit(txn, home, secured=True)
+            receipt = m.TxnReceipt(txn.home, number)
         self.kernel.answer_when_safe(
             entry, connection, Verb.CALL, request,
             lambda: self.kernel.answer(connection, Verb.CALL, request, receipt),
         )  # fmt: skip
 
-    def _level(self, txn: m.Transact) -> Durability:
-        streams = {part.stream for part in _parts(txn)}
-        return max(self.kernel.streams[number].level for number in streams)
+    def _barrier(self, home: Shard) -> Entry:
+        if self.kernel.shared:
+            return self.kernel.shard_barrier(home, Durability.REPLICATED)
+        return self.kernel.barrier(Durability.SYNCED)
+
+    def commit(
+        self, txn: m.Transact, home: Shard, secured: bool = False
+    ) -> tuple[Entry, int]:
+        """Checks a transaction and logs it in its home, which this node serves: what to wait for,
+        and its log number. On an error nothing was changed. In a cluster the node itself may have
+        one, without a producer. `secured`: acks outside the home have been checked."""
+        targets = [self._place_of(part) for part in parts_of(txn)]
+        self._check(txn, targets, secured)
+        level = max(self.kernel.streams[part.stream].level for part in parts_of(txn))
+        if self.kernel.forwarding:
+            return self.log_outgoing(Outgoing(targets, txn), home, level)
+        record = self.kernel.log(home, Kind.TRANSACTION, m.pack(txn), level)
+        home.producers.accept(txn.producer, 0, txn.sequence, 1, record.number, self.kernel.now_us)
+        return self.carry_out(txn, home, record.number, level), record.number
+
+    def log_outgoing(
+        self, outgoing: Outgoing, home: Shard, level: Durability
+    ) -> tuple[Entry, int]:
+        """Logs what leaves a home, which has been checked: what to wait for, and its log number.
+        LimitError if too much is on its way already, TooLargeError if it cannot be replicated."""
+        if any(target != home.id for target in outgoing.targets):
+            home.outbox.has_room()
+            # Targets remember its log number: no other record may ever have that.
+            level = Durability.REPLICATED
+        packed = pack_outgoing(outgoing)
+        if len(packed) > MAX_OUTGOING_BYTES:
+            raise TooLargeError(f"a transaction of {len(packed):,} bytes cannot be replicated")
+        record = self.kernel.log(home, Kind.OUTGOING, packed, level)
+        home.outgoing(outgoing, record.number, self.kernel.now_us)
+        record.done = lambda _: self.forwards.wake(home)
+        return self.forwards.carry_out_own(home, level) or record, record.number
 
     # --- checks ----------------------------------------------------------------------------
 
-    def _check(self, txn: m.Transact) -> None:
+    def _place_of(self, part: _Part) -> int:
+        """The number of the shard that a part concerns."""
+        if isinstance(part, m.TxnSettle):
+            self.kernel.stream(part.stream, "queue")
+            if not 0 <= part.shard < len(self.kernel.shards):
+                raise InvalidError(f"shard {part.shard}: there are {len(self.kernel.shards)}")
+            return part.shard
+        if isinstance(part, m.TxnWrite):
+            return self.kernel.place_of(part.key)
+        if isinstance(part, m.TxnCommit):
+            return self.topics.place(self.kernel.stream(part.stream, "topic"), part.partition)
+        return self.pushes.place(self.pushes.stream(part.stream), part.partition, part.shard)
+
+    def _check(self, txn: m.Transact, targets: list[int], secured: bool) -> None:
         """Raises if any part cannot be done now; changes nothing."""
-        taken: dict[tuple[int, int, int], int] = {}
-        for ack in txn.acks:
-            queue = self._queue_of(ack)
-            item = SettleItem(Settle.ACK, ack.shard, ack.count, ack.grant, ack.position, 0)
-            change = rules.settle(queue, item, self.kernel.now_us)
-            if change is None:
-                raise LeaseLostError("a message of this transaction was acknowledged before")
-            grant, name = queue.leases.grants[ack.grant], (ack.stream, ack.shard, ack.grant)
-            wanted = window(ack.position, ack.count, grant.position)
-            if wanted & ~grant.mask or wanted & taken.get(name, 0):
-                raise LeaseLostError("a message of this transaction was acknowledged before")
-            taken[name] = taken.get(name, 0) | wanted
-        for commit in txn.commits:
-            check_group(commit.group)
-            partition = self.topics.partition(commit.stream, commit.partition)
-            partition.check_commit(commit.group, commit.offset, commit.token, self.kernel.now_us)
-        for write in txn.writes:
-            stream = self.kernel.stream(write.stream, "table")
-            self.tables.check_write(stream, write.key, write.value, write.if_version, write.ttl_ms)
-        for push in txn.pushes:
-            stream, shard, batch = self._target(push)
-            if batch.header.producer:
-                raise InvalidError("a push inside a transaction has no producer of its own")
-            self.pushes.check(stream, shard, batch, _PLAIN)
+        taken: Taken = {}
+        for part, target in zip(parts_of(txn), targets, strict=True):
+            away = self.kernel.forwarding and target != txn.home
+            if not away:
+                self.kernel.served(target)
+            if isinstance(part, m.TxnWrite):
+                self._check_write(part, away)
+            elif isinstance(part, m.TxnPush):
+                self._check_push(part, target, away)
+            elif away and not (secured and isinstance(part, m.TxnSettle)):
+                raise _elsewhere("an ack" if isinstance(part, m.TxnSettle) else "an offset")
+            elif isinstance(part, m.TxnSettle):
+                if not away:
+                    self.securing.check(part, taken)
+            else:
+                check_group(part.group)
+                partition = self.topics.partition(part.stream, part.partition)
+                partition.check_commit(part.group, part.offset, part.token, self.kernel.now_us)
 
-    def _queue_of(self, ack: m.TxnSettle) -> QueueShard:
-        self.kernel.stream(ack.stream, "queue")
-        queue = self.queues.view(ack.stream).shards.get(ack.shard)
-        if queue is None:
-            raise LeaseLostError(f"shard {ack.shard} has no lease of this queue")
-        return queue
+    def _check_write(self, write: m.TxnWrite, away: bool) -> None:
+        stream = self.kernel.stream(write.stream, "table")
+        self.tables.check_entry(write.key, write.value, write.ttl_ms)
+        if not away:
+            self.tables.check_room(stream, write.key, write.value, write.if_version)
+        elif write.if_version is not None:
+            raise _elsewhere("a write with a version")
 
-    def _target(self, push: m.TxnPush) -> tuple[Stream, Shard, Batch]:
-        stream = self.pushes.stream(push.stream)
-        shard = self.pushes.shard(stream, push.partition, push.shard)
-        return stream, shard, Batch.parse(bytearray(push.batch))
+    def _check_push(self, push: m.TxnPush, target: int, away: bool) -> None:
+        stream, batch = self.pushes.stream(push.stream), Batch.parse(bytearray(push.batch))
+        if batch.header.producer:
+            raise InvalidError("a push inside a transaction has no producer of its own")
+        self.pushes.check(stream, target, batch, PLAIN)
+        if not away:
+            self.pushes.check_depth(stream, batch)
 
-    # --- carrying out ----------------------------------------------------------------------
+    # --- on a node that stands alone -------------------------------------------------------
 
     def carry_out(
         self, txn: m.Transact, home: Shard, number: int, level: Durability, missing: bool = False
     ) -> Entry:
-        """Forwards every part that was not; the last entry. Nothing here can be refused."""
+        """Carries out every part that was not; the last entry. Nothing here can be refused."""
         entry = None
-        for index, part in enumerate(_parts(txn)):
-            forward = Forward(home.id, index, number)
-            target = self._shard_of(part)
-            if target is None or (missing and target.was_forwarded(forward)):
+        for index, part in enumerate(parts_of(txn)):
+            if part.stream not in self.kernel.streams:  # deleted since
                 continue
-            done = self._forward(part, target, forward, level)
-            target.forwarded[home.id] = (number, index)
-            entry = done or entry
+            forward = Forward(home.id, index, number)
+            target = self.kernel.shards[self._place_of(part)]
+            if not (missing and target.was_forwarded(forward)):
+                entry = self.forwards.carry_out(part, target, forward, level) or entry
         return entry or self.kernel.barrier(level)
 
-    def _shard_of(self, part: _Part) -> Shard | None:
-        stream = self.kernel.streams.get(part.stream)
-        if stream is None:  # deleted since
-            return None
-        if isinstance(part, m.TxnSettle):
-            return self.kernel.shards[part.shard]
-        if isinstance(part, m.TxnWrite):
-            return self.kernel.shard_of(part.key)
-        if isinstance(part, m.TxnCommit):
-            return self.topics.shard(stream, part.partition)
-        return self.pushes.shard(stream, part.partition, part.shard)
 
-    def _forward(
-        self, part: _Part, shard: Shard, forward: Forward, level: Durability
-    ) -> Entry | None:
-        stream = self.kernel.streams[part.stream]
-        if isinstance(part, m.TxnPush):
-            _, _, batch = self._target(part)
-            return self.pushes.accept(shard, stream, part.partition, batch, _PLAIN, level, forward)
-        if isinstance(part, m.TxnSettle):
-            return self._forward_ack(part, shard, forward, level)
-        note: Committed | Written | Removed
-        if isinstance(part, m.TxnCommit):
-            note = Committed(part.stream, part.partition, part.group, part.offset)
-        elif part.value is None:
-            note = Removed(part.stream, [part.key])
-        else:
-            expires_us = self.kernel.now_us + part.ttl_ms * 1000 if part.ttl_ms else 0
-            note = Written(part.stream, part.key, part.value, expires_us)
-        kind, meta = Kind.NOTE | Kind.FORWARDED, pack_forward(forward, pack_note(note))
-        entry = self.kernel.log(shard, kind, meta, level)
-        self.tables.fold(shard, stream, note, entry)
-        return entry
-
-    def _forward_ack(
-        self, ack: m.TxnSettle, shard: Shard, forward: Forward, level: Durability
-    ) -> Entry | None:
-        queue = shard.queues.get(ack.stream)
-        if queue is None or ack.grant not in queue.leases.grants:
-            return None
-        change = Change(Op.ACK, ack.count, ack.grant, ack.position)
-        queue.changed(change, self.kernel.now_us)
-        meta = pack_forward(forward, pack_changes(ack.stream, [change]))
-        entry = self.kernel.log(shard, Kind.CHANGE | Kind.FORWARDED, meta, level)
-        self.queues.arrived(queue)
-        return entry
-
-
-_Part = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush
-
-
-def _parts(txn: m.Transact) -> Iterator[_Part]:
-    yield from txn.acks
-    yield from txn.commits
-    yield from txn.writes
-    yield from txn.pushes
+def _elsewhere(what: str) -> InvalidError:
+    return InvalidError(
+        f"{what} of this transaction is in another shard than its home, where it cannot be checked",
+        advice="In a cluster, use one transaction for each shard that something is checked in.",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
@@ -12,7 +13,12 @@ from penstock.core.kernel import Timer
 from penstock.core.leases import Grant
 from penstock.core.queue import LANE_SHIFT, QueueShard
 from penstock.core.queue_rules import next_given
-from penstock.wire.frames import PopBody
+from penstock.wire.frames import PopBody, Verb
+from penstock.wire.limits import MAX_LEASE_MS
+
+MAX_POP_MESSAGES = 100_000
+MAX_POP_BYTES = 8 << 20
+MAX_WAIT_MS = 300_000
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +30,35 @@ class Waiter:
     body: PopBody
     over: bool = False  # answered, cancelled, or its connection is gone
     timer: Timer | None = None
+    verb: int = Verb.POP
+
+
+class Asker:
+    """A parked question where messages of a queue are. Whoever keeps it is told when it is over,
+    be it that it is answered, cancelled, or that its connection is gone."""
+
+    __slots__ = ("_left", "_over", "connection", "request", "timer")
+
+    verb = int(Verb.CALL)
+
+    def __init__(self, connection: int, request: int, left: Callable[[], None]) -> None:
+        self.connection = connection
+        self.request = request
+        self.timer: Timer | None = None
+        self._over = False
+        self._left = left
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits for an answer any more."""
+        return self._over
+
+    @over.setter
+    def over(self, over: bool) -> None:
+        left = over and not self._over
+        self._over = over
+        if left:
+            self._left()
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +85,25 @@ class Heads:
     def __init__(self) -> None:
         self._heap: list[tuple[tuple[int, int], int]] = []
         self._best: dict[int, tuple[int, int]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a shard may have a ready message; False is certain."""
+        return bool(self._best)
+
+    def shards(self) -> list[int]:
+        """The shards that may have ready messages: all that have some, and seldom others."""
+        return list(self._best)
+
+    def forget(self, shard: int) -> None:
+        """A shard is not served here any more."""
+        self._best.pop(shard, None)
+
+    def check(self, shards: dict[int, QueueShard]) -> None:
+        """Messages were taken out otherwise than by a pop: no entry promises too much after it."""
+        for number in self.shards():
+            self.forget(number)
+            if (queue := shards.get(number)) is not None:
+                self.offer(queue)
 
     def offer(self, queue: QueueShard) -> None:
         """A shard may have a ready message that it did not have before."""
@@ -128,6 +182,43 @@ class QueueView:
         self.waiters: deque[Waiter] = deque()
         self.subscriptions: deque[Subscription] = deque()
         self.timers_us: dict[int, int] = {}  # shard: when its timer is set for
+        # Whether something may be ready here, and how often that has begun. Whoever found nothing
+        # at a fill will find nothing before the next.
+        self.full = False
+        self.fill = 0
+
+    def turns(self) -> bool:
+        """Notes whether something is ready now; whether that is another state than before."""
+        full = bool(self.heads)
+        if full == self.full:
+            return False
+        self.full = full
+        self.fill += full
+        return True
+
+    def ready(self, most: int) -> int:
+        """How many messages are ready; what is beyond `most` is not counted."""
+        found = 0
+        for number in self.heads.shards():
+            queue = self.shards.get(number)
+            found += 0 if queue is None else queue.ready
+            if found >= most:
+                return most
+        return found
+
+    def wanted(self) -> int:
+        """How many messages are waited for here."""
+        parked = sum(each.body.messages for each in self.waiters if not each.over)
+        return parked + sum(
+            max(each.credit, 0)
+            for each in self.subscriptions
+            if not (each.over or each.paused)
+        )
+
+    def consumers(self) -> int:
+        """How many subscriptions and parked pops there are."""
+        parked = sum(not each.over for each in self.waiters)
+        return parked + sum(not each.over for each in self.subscriptions)
 
     def take(
         self, messages: int, max_bytes: int, lease_us: int, now_us: int, overdraw: bool = False
@@ -235,3 +326,13 @@ class _Taking:
         taken.order.append(self._begun)
         taken.grants[self._begun] = (queue, given, grant)
         return grant.messages, stored.length * grant.messages // stored.rows
+
+
+def bounded(body: PopBody) -> PopBody:
+    """The request with its numbers inside the limits."""
+    return body._replace(
+        messages=max(1, min(body.messages, MAX_POP_MESSAGES)),
+        max_bytes=max(1, min(body.max_bytes or MAX_POP_BYTES, MAX_POP_BYTES)),
+        wait_ms=min(body.wait_ms, MAX_WAIT_MS),
+        lease_ms=min(body.lease_ms, MAX_LEASE_MS),
+    )

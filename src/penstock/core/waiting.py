@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import deque
 from heapq import heappop, heappush
 
@@ -166,9 +167,21 @@ class KeyQueues:
         self._buried[position] = hashed
         return following
 
-    def redrive(self, position: int) -> bool:
-        """A dead letter comes back, behind what waits of its key; whether it is ready."""
-        return self.add_hashed(position, self._buried.pop(position))
+    def first_of(self, buried: int) -> int | None:
+        """The first message of the key of a dead letter, if there is any."""
+        line = self._waiting.get(self._buried[buried])
+        return None if line is None else line[0]
+
+    def redrive(self, position: int, passes_first: bool) -> None:
+        """A dead letter comes back, to where it was among what waits of its key: before the first
+        only if it may pass that.
+
+        What counts is its position, not when it came back: a push that is accepted and not yet
+        visible would come before it in the log, and after it in the life of the node.
+        """
+        hashed = self._key[position] = self._buried.pop(position)
+        line = self._waiting.setdefault(hashed, deque())
+        line.insert(bisect(line, position, 0 if passes_first else 1), position)
 
     def behind(self) -> list[int]:
         """Messages that wait for another of their key."""

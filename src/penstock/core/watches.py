@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.core.effects import Send
@@ -11,6 +12,7 @@ from penstock.wire import messages as m
 from penstock.wire.frames import Verb, frame
 
 MAX_WATCHES = 10_000
+TELL_AFTER_US = 20_000
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +34,8 @@ class Watches:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._watchers: dict[int, list[Watcher]] = {}
+        self._untold: list[Watcher] = []  # they have missed something, and hear it in a moment
+        self._telling = False
 
     def add(self, connection: int, request: int, call: m.Watch) -> Watcher:
         """Tells a connection of all changes to keys with a prefix."""
@@ -80,6 +84,25 @@ class Watches:
         watcher.paused = paused
         if watcher.lost and not paused:
             self._send(watcher, [])
+
+    def taken_over(self, streams: Iterable[int]) -> None:
+        """This node owns a shard with entries of these tables from now on. What its owner before
+        did not tell of, nobody will: watchers must read anew. They hear it soon, and once for the
+        shards that are taken over together."""
+        watched = [stream for stream in streams if stream in self._watchers]
+        for watcher in [each for stream in watched for each in self._alive(stream)]:
+            if not watcher.lost:
+                watcher.lost = True
+                self._untold.append(watcher)
+        if self._untold and not self._telling:
+            self._telling = True
+            self.kernel.timers.at(self.kernel.now_us + TELL_AFTER_US, self._tell_lost)
+
+    def _tell_lost(self) -> None:
+        untold, self._untold, self._telling = self._untold, [], False
+        for watcher in untold:
+            if watcher.lost and not (watcher.over or watcher.paused):
+                self._send(watcher, [])
 
     def closed(self, stream: int) -> None:
         """A table was deleted: whoever watches it is told."""

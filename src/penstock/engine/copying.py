@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +18,7 @@ from penstock.cluster.replication.messages import Record
 from penstock.core.effects import Append
 from penstock.core.index import Stored
 from penstock.core.records import Kind, pack_push, read_forward
-from penstock.core.shard import Replayed
+from penstock.core.shard import Replayed, Shard
 from penstock.engine.copy_messages import (
     Batches,
     Begin,
@@ -26,6 +28,7 @@ from penstock.engine.copy_messages import (
 )
 from penstock.engine.engine import CopyJob, Engine
 from penstock.engine.reader import Found
+from penstock.engine.record_checks import check_copied
 from penstock.errors import PenstockError
 from penstock.store.locations import split
 from penstock.wire.durability import Durability
@@ -38,6 +41,13 @@ _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
 
 Send = Callable[[int, CopyMessage], None]
+
+
+class _Read(NamedTuple):
+    """Batches that are read before what follows is sent, each with what its record says of it."""
+
+    job: CopyJob
+    batches: list[tuple[bytes, Stored]]
 
 
 class Sending:
@@ -60,7 +70,7 @@ class Sending:
         engine.reading.update(self._files)
         self._rest = self._messages(version, records)
 
-    def _messages(self, version: int, records: list[Record]) -> Iterator[CopyMessage | CopyJob]:
+    def _messages(self, version: int, records: list[Record]) -> Iterator[CopyMessage | _Read]:
         key = self.shard, self.epoch, self.number
         yield Begin(*key, version)
         at = 0
@@ -73,7 +83,7 @@ class Sending:
                 at += 1
             places = [(stored.location, stored.length, stored.base) for _, stored in some]
             job = CopyJob(self._engine.reader, places)
-            yield job
+            yield _Read(job, some)
             yield Batches(*key, list(_found(some, job.found)))
         for record in records:
             assert record.payload is not None, "only pushes are invisible"
@@ -88,13 +98,21 @@ class Sending:
             step = next(self._rest, None)
             if step is None:
                 return
-            if isinstance(step, CopyJob):
+            if isinstance(step, _Read):
                 self._reading = True
-                step.then = lambda: self._read(send)
-                self._engine.jobs.append(step)
+                step.job.then = partial(self._complete, step, send)
+                self._engine.jobs.append(step.job)
             else:
                 self._room -= 1
                 send(self.node, step)
+
+    def _complete(self, read: _Read, send: Send) -> None:
+        """What is damaged is fetched first: the follower forgets its own, which may be whole."""
+        mender, found = self._engine.mender, read.job.found
+        then = partial(self._read, send)
+        damaged = mender is not None and any(isinstance(each, PenstockError) for each in found)
+        if not (damaged and mender and mender.complete(self.shard, read.batches, found, then)):
+            then()
 
     def _read(self, send: Send) -> None:
         self._reading = False
@@ -127,6 +145,15 @@ def _plain(record: Record) -> bytes:
     return read_forward(record.meta)[1] if record.kind & Kind.FORWARDED else record.meta
 
 
+def forget_shard(engine: Engine, shard: Shard, stored: Callable[[Entry], None] | None) -> None:
+    """Notes in the journal that all that was known of a shard does not count, and forgets it."""
+    entry = Entry(shard.id, Kind.RESET, 0, 0, b"", None, Durability.SYNCED, stored, local=True)
+    engine.fabric.kernel.effects.append(Append(entry))
+    freed = shard.reset()
+    if freed:
+        engine.fabric.kernel.free(freed)
+
+
 class Receiving:
     """One copy, on the follower's side."""
 
@@ -143,22 +170,16 @@ class Receiving:
         self._forget()
 
     def _forget(self) -> None:
-        engine, shard = self._engine, self._shard
         # Nothing is put in place before this is written: the checkpoint must not replay it.
         self._unstored += 1
-        entry = Entry(
-            shard.id, Kind.RESET, 0, 0, b"", None, Durability.SYNCED, self._stored, local=True
-        )
-        engine.fabric.kernel.effects.append(Append(entry))
-        freed = shard.reset()
-        shard.unproven = True
-        if freed:
-            engine.fabric.kernel.free(freed)
+        forget_shard(self._engine, self._shard, self._stored)
+        self._shard.unproven = True
 
     def take(self, message: Batches | State | End, now_us: int) -> None:
         """The next part."""
         if isinstance(message, Batches):
             for location, meta, payload in message.batches:
+                check_copied(meta, payload)
                 self._store(location, meta, payload)
         elif isinstance(message, State):
             self._state.append(message.data)

@@ -8,14 +8,16 @@ may run elsewhere.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
 from penstock.core.fabric import Fabric
+from penstock.core.index import Stored
+from penstock.core.records import Kind
 from penstock.engine.consensus_log import ConsensusLog
-from penstock.engine.delivery import ReadJob, build, bytes_of, files_of, places
+from penstock.engine.delivery import Answer, ReadJob, build, bytes_of, files_of, places
 from penstock.engine.maintenance import Maintenance, Pace
 from penstock.engine.reader import BatchReader, Found
 from penstock.engine.replicas import Replicas
@@ -25,6 +27,7 @@ from penstock.store.disk import Disk, DiskError
 from penstock.store.files import Files
 from penstock.store.flush import Flush
 from penstock.store.journal import Journal
+from penstock.store.scan import Damage
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -39,6 +42,24 @@ class Output:
 
     connection: int
     parts: list[Buffer]
+
+
+class Mender(Protocol):
+    """Whoever fetches damaged batches from elsewhere; see `engine.repairs`."""
+
+    repaired: int  # batches
+
+    def begin(self, effect: Deliver | Serve, found: list[Found]) -> bool:
+        """Whether it takes an answer over that lacks damaged batches."""
+
+    def complete(
+        self, shard: int, batches: Sequence[tuple[bytes, Stored]], found: list[Found],
+        then: Callable[[], None],
+    ) -> bool:  # fmt: skip
+        """Whether it does something about damaged batches of a shard that was read."""
+
+    def look(self, file: int, damages: Sequence[Damage]) -> None:
+        """Parts of a file are damaged."""
 
 
 class CopyJob:
@@ -76,9 +97,13 @@ class Engine:
         self.maintenance = Maintenance(self, cleaner, pace)
         self.read_damage: deque[str] = deque(maxlen=100)
         self.recovered: dict[str, Any] = {}
+        # In a cluster: shards that recovery found without a batch, and without all of their state.
+        self.damaged_shards: set[int] = set()
+        self.broken_shards: set[int] = set()
         self.identity = b""  # of the data directory; goes into every checkpoint
         self.consensus = ConsensusLog()
         self.replicas: Replicas | None = None  # in a cluster
+        self.mender: Mender | None = None  # in a cluster
         self._retry_us: int | None = None
         fabric.extra_figures = self._figures
 
@@ -116,8 +141,11 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """More waits for the disk than should: take no more requests until it is written."""
-        return self.journal.pending_bytes > BUSY_BYTES
+        """More waits for the disk, or for replicas, than should: take no more requests until that
+        is less."""
+        if self.journal.pending_bytes > BUSY_BYTES:
+            return True
+        return self.replicas is not None and self.replicas.waiting_bytes > BUSY_BYTES
 
     # --- the journal -----------------------------------------------------------------------
 
@@ -213,6 +241,9 @@ class Engine:
         replicas = self.replicas
         if replicas is not None:
             # What is in one node's memory alone would be gone with it, and its numbers used twice.
+            if entry.kind == Kind.BARRIER and entry.level == Durability.MEMORY:
+                replicas.appended(entry, now_us)  # only other nodes are asked: nothing to write
+                return
             entry.level = max(entry.level, Durability.WRITTEN)
         self.journal.append(entry)
         if replicas is not None:
@@ -233,6 +264,15 @@ class Engine:
 
     def _send(self, effect: Deliver | Serve, found: list[Found]) -> None:
         answer = build(effect, found)
+        if answer.damaged and self.mender is not None and self.mender.begin(effect, found):
+            return
+        self._put_out(answer)
+
+    def send_read(self, effect: Deliver | Serve, found: list[Found]) -> None:
+        """Sends an answer with what could be had for it; what is damaged still, stays so."""
+        self._put_out(build(effect, found))
+
+    def _put_out(self, answer: Answer) -> None:
         self.outputs.append(Output(answer.connection, answer.parts))
         self.answer_bytes += sum(map(len, answer.parts))
         self.read_damage.extend(answer.damaged)
@@ -260,7 +300,9 @@ class Engine:
             "live_bytes": self.files.live_bytes,
             "files": len(self.files),
             "unwritten_bytes": self.journal.pending_bytes,
+            "syncs": self.journal.syncs,
             "read_damage": list(self.read_damage),
+            "repaired": 0 if self.mender is None else self.mender.repaired,
             "recovered": self.recovered,
             **self.maintenance.figures(),
         }

@@ -213,6 +213,10 @@ class Maintenance:
         yield _adding(writer, {"control": control, "files": engine.files.dump()})
         if engine.consensus.number:
             yield _adding(writer, {"consensus": engine.consensus.dump()})
+        if replicas is not None and (withheld := replicas.withheld):
+            broken = engine.broken_shards
+            kept = [sorted(withheld - broken), sorted(withheld & broken)]
+            yield _adding(writer, {"withheld": _encode(kept)})
         safe: list[Entry] = []
         fabric.kernel.barrier(Durability.SYNCED, safe.append, local=True)
         engine.settle(fabric.kernel.now_us)
@@ -308,6 +312,8 @@ class Maintenance:
         )
         (self._kept if job.damages else self._covered).add(number)
         self.cleaned_files += 1
+        if job.damages and self.engine.mender is not None:
+            self.engine.mender.look(number, job.damages)
 
     def _apply(self, moves: list[Move]) -> None:
         liveness, files = Liveness(self.engine.fabric.kernel), self.engine.files
@@ -322,6 +328,14 @@ class Maintenance:
             files.stored(move.new_location, move.new_length)
             dead = move.new_length - move.new_length * before.live // move.rows
             files.freed(move.new_location, dead)
+
+    def repaired(self, number: int) -> None:
+        """A damaged batch of a file has a copy elsewhere, and a checkpoint makes that last. A file
+        in which nothing else is wanted may go."""
+        file = self.engine.files.get(number)
+        if file is not None and not file.live:
+            self._kept.discard(number)
+        self.want_checkpoint()
 
     def moved_by_failure(self, entry: Entry, old: int) -> None:
         """A record was appended again because its segment failed before it was synced."""

@@ -48,6 +48,8 @@ class Report:
     damages: list[str] = field(default_factory=list)
     cut: str | None = None
     lost_messages: int = 0
+    damaged: set[int] = field(default_factory=set)  # shards that lack a batch
+    broken: set[int] = field(default_factory=set)  # shards of which nothing is known
 
     def figures(self) -> dict[str, Any]:
         """For `penstock top` and the start-up line."""
@@ -75,18 +77,18 @@ def open_engine(
     `directory` and `shards` count for a new directory only. DamagedError if part of the log is not
     readable and it is not known what it said, unless the damage is accepted.
     """
+    report = Report()
     checkpoint = read_checkpoint(disk)
     if checkpoint is None:
         checkpoint = _create(disk, Identity(directory, shards))
     identity = msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
     fabric = Fabric(identity.shards, now_us, node, identity.directory)
-    files = _load(fabric, checkpoint, accept_damage)
+    files = _load(fabric, checkpoint, report, accept_damage)
     sealed = _take_journal(files)
     reader = read_journal(
         disk, disk.names(), checkpoint.position, synced=checkpoint.synced,
         directory=identity.directory,
     )  # fmt: skip
-    report = Report()
     consensus = ConsensusLog()
     if "consensus" in checkpoint.sections:
         consensus.load(checkpoint.sections["consensus"])
@@ -109,6 +111,8 @@ def open_engine(
     engine.consensus = consensus
     engine.maintenance.recovered(checkpoint.position, report.records)
     engine.recovered = report.figures()
+    if consensus.number and not accept_damage:
+        engine.damaged_shards, engine.broken_shards = report.damaged, report.broken
     # A grant leaves the node only after its segment has a durable name: the numbers of this start
     # are above all that were given before, whatever a power loss took.
     # A clock that was set back goes on where it was: what lasts for a time must begin there, too.
@@ -129,10 +133,19 @@ def _create(disk: Disk, identity: Identity) -> Checkpoint:
     return checkpoint
 
 
-def _load(fabric: Fabric, checkpoint: Checkpoint, accept_damage: bool) -> Files:
-    if "identity" not in checkpoint.sections or (checkpoint.damaged and not accept_damage):
-        raise DamagedError(f"checkpoint sections are damaged: {', '.join(checkpoint.damaged)}")
-    sections = checkpoint.sections
+def _load(fabric: Fabric, checkpoint: Checkpoint, report: Report, accept_damage: bool) -> Files:
+    sections, damaged = checkpoint.sections, checkpoint.damaged
+    if damaged and not accept_damage and "consensus" in sections:
+        # Other nodes of the cluster have what is lost here, if it is a shard.
+        report.broken = {int(name[6:]) for name in damaged if name.startswith("shard-")}
+        report.damages += [f"section {name} of the checkpoint" for name in damaged]
+        damaged = [name for name in damaged if not name.startswith("shard-")]
+    if "withheld" in sections and not accept_damage:  # by an earlier start
+        lacking, lost = _decode(sections["withheld"])
+        report.damaged |= set(lacking)
+        report.broken |= set(lost)
+    if "identity" not in sections or (damaged and not accept_damage):
+        raise DamagedError(f"checkpoint sections are damaged: {', '.join(damaged)}")
     if "control" in sections:
         fabric.load_control(_decode(sections["control"]))
     for shard in fabric.kernel.shards:
@@ -175,6 +188,7 @@ def _replay(target: _Target, reader: JournalReader) -> None:
             report.damages.append(f"{item.file} at {item.offset}: {item.reason}")
             if (record := _of_damage(item)) is not None:
                 report.lost_messages += read_meta(record.kind, record.meta).count
+                report.damaged.add(record.shard)
                 _fold(target, record)
             elif not target.accept_damage:
                 raise DamagedError(_explain(item))
@@ -208,6 +222,11 @@ def _fold(target: _Target, record: Replayed) -> None:
     kernel = fabric.kernel
     if record.shard == PLANE:
         consensus.replay(record.number, record.meta)
+        return
+    if record.kind == Kind.RESET:  # the shard begins anew here
+        report.damaged.discard(record.shard)
+        report.broken.discard(record.shard)
+    if record.shard in report.broken:
         return
     known = record.shard == CONTROL or record.shard < len(kernel.shards)
     shard = (

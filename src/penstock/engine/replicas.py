@@ -28,6 +28,7 @@ from penstock.cluster.replication.owner import Out, Owned
 from penstock.core.fabric import Fabric
 from penstock.core.records import Kind
 from penstock.core.shard import CONTROL, Replayed, Shard
+from penstock.engine.record_checks import check_records
 from penstock.errors import MovedError
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -58,11 +59,14 @@ class Replicas:
         # those that this node logged before it lost the shard.
         self._storing: dict[int, dict[Entry, None]] = {}
         self._linked: set[int] = set()
+        self.withheld: set[int] = set()  # shards that are neither served nor followed for now
         self._replication = 1  # as the map says
         self._draining: set[int] = set()
+        self._down: set[int] = set()
         # What a node sent that must wait for definitions.
         self._held: dict[int, deque[Probe | Records | Confirm]] = {}
         self._line: deque[Entry] = deque()  # what this node logged, until it is committed
+        self.waiting_bytes = 0  # of those in line
         self._ready: set[Entry] = set()  # of those in line: committed, not in turn yet
         self._taken: list[Entry] = []  # committed and in turn
         self._needs: dict[Entry, int] = {}  # barriers in line: how many shards have to confirm
@@ -75,7 +79,10 @@ class Replicas:
         self._present, self._now_us = True, now_us
         self._replication = known.replication
         self._draining = {node.id for node in known.nodes if node.status == "draining"}
+        self._down = {node.id for node in known.nodes if node.status == "down"}
         for number, place in enumerate(known.shards):
+            if number in self.withheld:
+                continue
             if place.owner == self.node:
                 self._rise(number, place, now_us)
             else:  # also if another node has the shard: what is under way here must be finished
@@ -95,7 +102,7 @@ class Replicas:
     def _rise(self, number: int, place: ShardPlace, now_us: int) -> None:
         owned = self._owned.get(number)
         if owned is not None and owned.epoch == place.epoch:
-            owned.placed(place, now_us, self._strong(number, place))
+            owned.placed(place, now_us, self._strong(number, place), self._down)
             return
         followed = self._follow(number, place.epoch, now_us)
         if followed.epoch > place.epoch:
@@ -115,7 +122,7 @@ class Replicas:
         shard.epoch = place.epoch
         for node in self._linked:
             owned.linked(node, now_us)
-        owned.placed(place, now_us, self._strong(number, place))
+        owned.placed(place, now_us, self._strong(number, place), self._down)
         begun = Entry(number, Kind.BARRIER, place.epoch, 0, b"", None, Durability.REPLICATED)
         self._beginning[begun] = owned
         owned.barrier(begun, now_us)
@@ -201,6 +208,7 @@ class Replicas:
         if entry.local:
             return
         self._line.append(entry)
+        self.waiting_bytes += entry.length
         owned = self._owned.get(entry.shard)
         if entry.kind == Kind.BARRIER:
             self._begin_barrier(entry, now_us)
@@ -210,11 +218,16 @@ class Replicas:
             raise AssertionError(f"shard {entry.shard} was written to, and is not owned here")
 
     def _begin_barrier(self, entry: Entry, now_us: int) -> None:
-        """One about no shard in particular is about all of this node's."""
+        """One about no shard in particular is about all of this node's. One of level MEMORY only
+        asks whether they still are, and is not in the journal."""
         owners = list(self._owned.values())
         if entry.shard != CONTROL:
             owners = [owned for owned in owners if owned.shard == entry.shard]
-        self._needs[entry] = len(owners) + 1  # and the journal
+        needs = len(owners) + (entry.level > Durability.MEMORY)
+        if not needs:
+            self._ready.add(entry)
+            return
+        self._needs[entry] = needs
         for owned in owners:
             owned.barrier(entry, now_us)
 
@@ -278,6 +291,7 @@ class Replicas:
                 self._ready.add(entry)
         while self._line and self._line[0] in self._ready:
             entry = self._line.popleft()
+            self.waiting_bytes -= entry.length
             self._ready.discard(entry)
             self._taken.append(entry)
 
@@ -307,10 +321,18 @@ class Replicas:
         for owned in self._owned.values():
             owned.unlinked(node, now_us)
 
+    def is_linked(self, node: int) -> bool:
+        """Whether there is a connection to a node."""
+        return node in self._linked
+
     def receive(self, node: int, message: Message, now_us: int) -> None:
-        """A message of another node."""
+        """A message of another node. ProtocolError if it cannot be one: nothing is taken of it."""
         number, self._now_us = message.shard, now_us
+        if isinstance(message, Records):
+            check_records(message)
         if number >= len(self._fabric.kernel.shards) or not self._present:
+            return
+        if number in self.withheld:
             return
         owned = self._owned.get(number)
         if owned is not None and message.epoch > owned.epoch:

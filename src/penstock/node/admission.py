@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConflictError, InvalidError, PenstockError
+from penstock.cluster.levels import HIGHEST, LOWEST
+from penstock.cluster.map import MAX_RELEASE, Speaks
+from penstock.errors import ConflictError, InvalidError, PenstockError, ProtocolError
+from penstock.machine import release
 from penstock.node.identity import Address, Identity, read_identity, write_identity
 from penstock.node.remote import ask_any, ask_node
 from penstock.store.disk import Disk
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.node.node import Config
 
 FOUNDER = 1  # the id of a cluster's first node
+LEVEL_VARIABLE = "PENSTOCK_LEVEL"  # for tests: the highest level that a node admits to speak
 
 
 async def admit(disk: Disk, config: Config) -> Identity | None:
@@ -61,9 +66,25 @@ async def _join(identity: Identity, seeds: tuple[Address, ...]) -> None:
             "this directory was to join a cluster, and did not get there",
             advice="Start the node with --join HOST:PORT again.",
         )
-    joined = await ask_any(seeds, m.ClusterJoin(identity.name), m.ClusterJoined)
+    joined = await _ask_to_join(identity.name, seeds)
     identity.node, identity.cluster, identity.shards = joined.node, joined.cluster, joined.shards
     identity.peers = {node: (host, port) for node, host, port in joined.peers}
+
+
+async def _ask_to_join(name: str, seeds: tuple[Address, ...]) -> m.ClusterJoined:
+    speaks = own_speaks()
+    call = m.ClusterJoin(name, speaks.lowest, speaks.highest, speaks.release)
+    try:
+        return await ask_any(seeds, call, m.ClusterJoined)
+    except ProtocolError:  # a node of a release that knows nothing of levels
+        return await ask_any(seeds, m.ClusterJoin(name), m.ClusterJoined)
+
+
+def own_speaks() -> Speaks:
+    """The levels that this node speaks with others."""
+    wanted = os.environ.get(LEVEL_VARIABLE, "")
+    highest = int(wanted) if wanted.isdigit() else HIGHEST
+    return Speaks(LOWEST, min(max(highest, LOWEST), HIGHEST), release()[:MAX_RELEASE])
 
 
 async def _check_same(identity: Identity, seeds: tuple[Address, ...]) -> None:

@@ -8,11 +8,13 @@ import logging
 import secrets
 from collections.abc import Callable
 
+from penstock.cluster import levels
 from penstock.cluster.commands import Command, Outcome
 from penstock.cluster.consensus.membership import Membership
+from penstock.cluster.map import Stated
 from penstock.engine.member import Member
-from penstock.errors import ConflictError, PenstockError, ProtocolError
-from penstock.node.admission import FOUNDER
+from penstock.errors import ConflictError, PenstockError, ProtocolError, VersionError
+from penstock.node.admission import FOUNDER, own_speaks
 from penstock.node.cluster_calls import ClusterCalls
 from penstock.node.identity import Address, Identity, write_identity
 from penstock.node.links import Links
@@ -43,14 +45,19 @@ class Cluster:
         first = Membership(voters=(FOUNDER,)) if identity.founder else Membership()
         self.member = Member(
             engine, identity.node, identity.incarnation, first, secrets.randbits(32),
-            runtime.clock.now_us(),
+            runtime.clock.now_us(), speaks=own_speaks(),
         )  # fmt: skip
+        self._check_level()
         self.member.founding = identity.founder and not identity.settled
         engine.fabric.cluster = identity.cluster
         engine.fabric.control.clustered = True
         shards = len(engine.fabric.kernel.shards)
-        me = m.Peer(identity.node, identity.incarnation, identity.cluster)
-        self.links = Links(me, shards, self, self._incarnation_of)
+        speaks = self.member.speaks
+        me = m.Peer(
+            identity.node, identity.incarnation, identity.cluster, speaks.lowest, speaks.highest,
+            speaks.release,
+        )  # fmt: skip
+        self.links = Links(me, shards, self, self._incarnation_of, lambda: self.member.level)
         self.calls = ClusterCalls(self.member, self.links)
         self._writer = Worker(self._loop, "penstock-identity")
         self._version = 0  # of the map that was looked at last
@@ -59,6 +66,13 @@ class Cluster:
         self._suspect_us = 0
         self._was_present = False
         self._pumping = False  # soon
+
+    def _check_level(self) -> None:
+        """VersionError if the cluster, as this directory knows it, is at a level that this release
+        does not speak: it could not even read what the others say."""
+        level, speaks = self.member.level, self.member.speaks
+        if reason := levels.problem(level, speaks):
+            raise VersionError(reason, advice=levels.advice(level, speaks))
 
     def start(self, server: Server) -> None:
         """Lets other nodes in, calls them, and lets time pass. The engine's events come through
@@ -175,10 +189,15 @@ class Cluster:
 
     # --- links -----------------------------------------------------------------------------
 
-    def linked(self, node: int) -> None:
+    def linked(self, peer: m.Peer) -> None:
         """There is a new link."""
-        self.member.linked(node, self.now_us())
+        stated = Stated(peer.node, peer.incarnation, levels.speaks_of(peer))
+        self.member.linked(peer.node, self.now_us(), stated)
         self._pump_soon()
+
+    def outdated(self, reason: VersionError) -> None:
+        """The cluster is at a level that this node does not speak."""
+        self.end(reason)
 
     def unlinked(self, node: int) -> None:
         """There is none any more."""

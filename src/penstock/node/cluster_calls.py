@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Protocol
 
+from penstock.cluster import levels
 from penstock.cluster.commands import (
     Command,
     Define,
@@ -21,7 +23,7 @@ from penstock.cluster.commands import (
     Undrain,
 )
 from penstock.cluster.map import MAX_NODE_ID, MAX_REPLICATION, ClusterMap, NodeInfo, diff, pack
-from penstock.cluster.tables import Definition
+from penstock.cluster.tables import FIRST, Definition
 from penstock.cluster.view import Figures
 from penstock.core.kernel import Timer
 from penstock.engine.member import Member, definition_of
@@ -34,9 +36,10 @@ from penstock.errors import (
     NotFoundError,
     PenstockError,
     UnavailableError,
+    VersionError,
 )
 from penstock.node.cluster_status import cluster_status
-from penstock.node.links import Links
+from penstock.node.map_askers import MapAskers
 from penstock.wire import messages as m
 from penstock.wire.frames import Verb
 
@@ -54,10 +57,22 @@ _REFUSALS: dict[str, type[PenstockError]] = {
 Then = Callable[[Outcome], None]
 
 
+class Linked(Protocol):
+    """Whoever keeps the links of this node."""
+
+    @property
+    def nodes(self) -> set[int]:
+        """The nodes that there is a link to."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """To all of them, since this one was started."""
+
+
 class ClusterCalls:
     """Takes over the calls of a node that has become part of a cluster."""
 
-    def __init__(self, member: Member, links: Links) -> None:
+    def __init__(self, member: Member, links: Linked) -> None:
         self._member = member
         self._links = links
         fabric = member.engine.fabric
@@ -66,6 +81,7 @@ class ClusterCalls:
         self._control = fabric.control
         self._figures = Figures()
         self._maps: OrderedDict[int, ClusterMap] = OrderedDict()
+        self._askers = MapAskers(fabric, self._since)
         self._packed = (0, b"")  # the newest map that somebody asked for, and its version
         fabric.calls.hand_over(
             {
@@ -88,15 +104,20 @@ class ClusterCalls:
             self._maps[state.version] = state.map()
             if len(self._maps) > KEPT_MAPS:
                 self._maps.popitem(last=False)
+            if self._askers.tell():
+                self._member.engine.settle(now_us)
 
     # --- looking ---------------------------------------------------------------------------
 
     def _map(self, connection: int, request: int, call: m.ClusterMap) -> None:
         self._check_present()
-        newest = self._member.plane.state.map()
-        self._answer(connection, request, self._since(call.version, newest))
+        if call.wait_ms > 0 and call.version >= self._member.plane.state.version:
+            self._askers.park(connection, request, call)
+        else:
+            self._answer(connection, request, self._since(call.version))
 
-    def _since(self, version: int, newest: ClusterMap) -> bytes:
+    def _since(self, version: int) -> bytes:
+        newest = self._member.plane.state.map()
         if version >= newest.version:
             return b""
         if self._packed[0] != newest.version:
@@ -109,6 +130,7 @@ class ClusterCalls:
     def _status(self, connection: int, request: int, call: m.ClusterStatus) -> None:
         now_us = self._kernel.now_us
         told = cluster_status(self._member, self._links.nodes, self._figures, now_us, call.plan)
+        told["sent_bytes"] = self._links.sent_bytes
         self._answer(connection, request, told)
 
     # --- nodes -----------------------------------------------------------------------------
@@ -126,7 +148,9 @@ class ClusterCalls:
         self._check_present()
         if not 0 < len(call.name.encode()) <= 255:
             raise InvalidError("a node's name has 1 to 255 bytes")
-        state = self._member.plane.state
+        state, speaks = self._member.plane.state, levels.speaks_of(call)
+        if reason := levels.problem(state.level, speaks):
+            raise VersionError(reason, advice=levels.advice(state.level, speaks))
 
         def decided(outcome: Outcome) -> None:
             _check(outcome)
@@ -136,7 +160,9 @@ class ClusterCalls:
             self._answer(connection, request, answer)
 
         # Where it is, and that it is there, it says itself when it starts: an incarnation above 0.
-        self._ask(connection, request, Join(NodeInfo(0, call.name, "", 0, "up", 0)), decided)
+        node = NodeInfo(0, call.name, "", 0, "up", 0)
+        said = speaks if state.level > FIRST else None
+        self._ask(connection, request, Join(node, said), decided)
 
     # --- definitions -----------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.cluster.commands import AddReplica, Command, DropReplica, Promote, Transfer
 from penstock.cluster.explain import explain
+from penstock.cluster.map import NodeInfo
 from penstock.cluster.planner import plan
-from penstock.cluster.state import ClusterState
 from penstock.cluster.view import Figures
 from penstock.engine.member import Member
 
@@ -25,6 +25,7 @@ def cluster_status(
         "present": member.present,
         "version": state.version,
         "replication": state.replication,
+        "level": state.level,
         "shards": len(state.shards),
         "in_sync": sum(
             len(place.in_sync) == len(place.replicas) and not place.joining
@@ -39,7 +40,7 @@ def cluster_status(
             "voters": list(raft.membership.voters),
             "learners": list(raft.membership.learners),
         },
-        "nodes": _nodes(state, linked | {member.node}),
+        "nodes": _nodes(member, linked | {member.node}),
         "rows": [list(row) for row in explain(state, figures, now_us)],
     }
     if planned:
@@ -47,7 +48,8 @@ def cluster_status(
     return told
 
 
-def _nodes(state: ClusterState, linked: set[int]) -> list[dict[str, Any]]:
+def _nodes(member: Member, linked: set[int]) -> list[dict[str, Any]]:
+    state = member.plane.state
     owned: Counter[int] = Counter(place.owner for place in state.shards)
     in_sync: Counter[int] = Counter(node for place in state.shards for node in place.in_sync)
     return [
@@ -62,9 +64,21 @@ def _nodes(state: ClusterState, linked: set[int]) -> list[dict[str, Any]]:
             "has": state.held[number],
             "in_sync": in_sync[number],
             "linked": number in linked,
+            **_release(member, node),
         }
         for number, node in sorted(state.nodes.items())
     ]
+
+
+def _release(member: Member, node: NodeInfo) -> dict[str, Any]:
+    """What a node is known to speak in its present life."""
+    stated = member.plane.stated.get(node.id)
+    speaks = member.plane.state.speaks.get(node.id)
+    if stated is not None and stated.incarnation == node.incarnation:
+        speaks = stated.speaks
+    if speaks is None:
+        return {"release": "", "speaks": []}
+    return {"release": speaks.release, "speaks": [speaks.lowest, speaks.highest]}
 
 
 def _say(command: Command) -> str:

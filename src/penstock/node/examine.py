@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.core.fabric import Fabric
-from penstock.core.liveness import read_meta
+from penstock.core.liveness import Liveness, read_meta
 from penstock.core.records import Kind
 from penstock.core.shard import CONTROL
 from penstock.engine.engine import Engine
@@ -241,7 +241,10 @@ class _Examination:
             self.findings.streams = list(_streams(engine.fabric))
             names = {n: stream.info.name for n, stream in engine.fabric.kernel.streams.items()}
             batches = sorted(_batches(engine.fabric)) if self.raw else []
+            self.findings.of_a_cluster = bool(engine.consensus.number)
         self.findings.damages = [self._explain(damage, batches, names) for damage in self.raw]
+        for damage, finding in zip(self.raw, self.findings.damages, strict=True):
+            finding.repaired = engine is not None and _is_elsewhere(engine.fabric, damage)
 
     def _explain(
         self, damage: Damage, batches: list[_Batch], names: dict[int, str]
@@ -269,6 +272,18 @@ class _Examination:
             found.stream = ", ".join(sorted({names[batch.stream] for batch in hit}))
         found.refused = replayed
         return found
+
+
+def _is_elsewhere(fabric: Fabric, damage: Damage) -> bool:
+    """Whether the batch of a damaged record is stored in another place, and wanted."""
+    kind, meta, shard = damage.kind, damage.meta, damage.shard
+    if kind is None or meta is None or shard is None or shard >= len(fabric.kernel.shards):
+        return False
+    if kind & ~Kind.FORWARDED not in (Kind.PUSH, Kind.COPY):
+        return False
+    stored = Liveness(fabric.kernel).at(shard, kind, meta)
+    here = locate(file_number(damage.file), damage.offset)
+    return stored is not None and stored.location not in (0, here)
 
 
 def _kind(name: str) -> str | None:

@@ -26,7 +26,7 @@ class DamageFinding:
     """Bytes that do not verify, and what is known about what they said.
 
     `messages` are those that are lost with them. If `refused`, no node opens the directory unless
-    the damage is accepted.
+    the damage is accepted. If `repaired`, a whole copy of the batch is stored elsewhere.
     """
 
     file: str
@@ -41,6 +41,7 @@ class DamageFinding:
     last: int | None = None
     messages: int = 0
     refused: bool = False
+    repaired: bool = False
 
 
 @dataclass
@@ -99,6 +100,7 @@ class Findings:
     streams: list[StreamFinding] = field(default_factory=list)
     refusal: str | None = None
     opens_if_accepted: bool = True
+    of_a_cluster: bool = False  # other nodes may have what is damaged here
     disk_bytes: int = 0
     used_bytes: int = 0
     live_bytes: int = 0
@@ -107,6 +109,11 @@ class Findings:
     def lost_messages(self) -> int:
         """Messages that are wanted and damaged."""
         return sum(damage.messages for damage in self.damages)
+
+    @property
+    def repaired(self) -> int:
+        """Damaged batches that are stored whole elsewhere in the directory by now."""
+        return sum(damage.repaired for damage in self.damages)
 
     @property
     def verdict(self) -> Verdict:
@@ -139,6 +146,14 @@ class Findings:
             return f"Damaged. {lost:,} messages are lost; a node starts without them."
         return "Damaged, but nothing that is still wanted is lost. A node starts."
 
+    def _with_others(self) -> str:
+        if self.refusal is None:
+            return "Start the node: it fetches what is damaged from the other nodes of its cluster."
+        return (
+            "The other nodes of its cluster have what it had: remove this one from the cluster, "
+            "and join with an empty directory."
+        )
+
     @property
     def advice(self) -> list[str]:
         """What to do next, step by step."""
@@ -147,6 +162,8 @@ class Findings:
         if self.verdict != "damaged":
             return ["Nothing to do."]
         steps = ["Look for errors of the disk (dmesg, smartctl): it returned other bytes."]
+        if self.of_a_cluster:
+            return [*steps, self._with_others()]
         if self.refusal is None:
             steps.append("If the lost messages matter, restore the directory from a copy.")
         elif self.opens_if_accepted:

@@ -35,6 +35,9 @@ class Owner(Protocol):
     def welcomed(self, link: Link, peer: m.Peer | None) -> None:
         """The node that was called says who it is. ProtocolError: that is not who was meant."""
 
+    def refused(self, link: Link, refusal: PenstockError) -> None:
+        """The node that was called takes no link from this one."""
+
     def received(self, link: Link, frames: list[bytearray]) -> None:
         """Messages of the other node. ProtocolError: they make no sense."""
 
@@ -122,7 +125,9 @@ class Link(asyncio.BufferedProtocol):
         _, verb, flags, _, _ = FRAME.unpack_from(answer)
         body = memoryview(answer)[FRAME_BYTES:]
         if flags & Flag.ERROR:
-            raise read_error(body)
+            refusal = read_error(body)
+            self._owner.refused(self, refusal)
+            raise refusal
         if verb != Verb.HELLO:
             raise ProtocolError("the other node did not answer the greeting")
         try:
@@ -133,10 +138,10 @@ class Link(asyncio.BufferedProtocol):
         if not self.greeted.done():
             self.greeted.set_result(None)
 
-    def send(self, messages: list[list[Buffer]]) -> None:
-        """Sends messages, each given in parts, in one go."""
+    def send(self, messages: list[list[Buffer]]) -> int:
+        """Sends messages, each given in parts, in one go; how many bytes they are."""
         if self._over or self._transport.is_closing():
-            return
+            return 0
         parts: list[Buffer] = []
         size = 0
         for message in messages:
@@ -147,6 +152,7 @@ class Link(asyncio.BufferedProtocol):
             self._transport.write(b"".join(parts))
         else:
             self._transport.writelines(parts)
+        return size + len(messages) * FRAME_BYTES
 
     def say_here(self) -> None:
         """Tells the other node that this one lives."""

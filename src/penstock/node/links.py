@@ -15,7 +15,16 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.errors import ConflictError, InvalidError, NotFoundError, PenstockError, ProtocolError
+from penstock.cluster import levels
+from penstock.cluster.levels import speaks_of
+from penstock.errors import (
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    PenstockError,
+    ProtocolError,
+    VersionError,
+)
 from penstock.node.identity import Address
 from penstock.node.link import Link
 from penstock.wire import messages as m
@@ -36,6 +45,7 @@ BEAT_S = 0.5  # how often a node says that it is there
 SILENCE_S = 3.0  # a link on which nothing is heard for so long is cut
 DIAL_S = 3.0  # for one attempt
 PATIENCE_S = 3.0  # so long the node with the lower id waits to be called
+MAX_TOLD = 1000  # troubles that are remembered
 LASTING_S = 5.0  # a link that lasted so long was a good one
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -47,11 +57,14 @@ _read_hello = msgspec.msgpack.Decoder(m.Hello).decode
 class Events(Protocol):
     """Who is told what happens."""
 
-    def linked(self, node: int) -> None:
-        """There is a new link."""
+    def linked(self, peer: m.Peer) -> None:
+        """There is a new link to a node, which said this of itself."""
 
     def unlinked(self, node: int) -> None:
         """There is none any more."""
+
+    def outdated(self, reason: VersionError) -> None:
+        """The cluster is at a level that this node does not speak."""
 
     def received(self, node: int, messages: list[memoryview]) -> None:
         """Messages of a node; ProtocolError closes the link."""
@@ -59,12 +72,14 @@ class Events(Protocol):
 
 class Links:
     """See the module. `incarnation_of` says in which life a node is, as far as the cluster knows;
-    None: there is no such node."""
+    None: there is no such node. `level` is the cluster's."""
 
     def __init__(
-        self, me: m.Peer, shards: int, events: Events, incarnation_of: Callable[[int], int | None]
-    ) -> None:
+        self, me: m.Peer, shards: int, events: Events,
+        incarnation_of: Callable[[int], int | None], level: Callable[[], int],
+    ) -> None:  # fmt: skip
         self._me = me
+        self._level = level
         self._shards = shards
         self._events = events
         self._incarnation_of = incarnation_of
@@ -74,9 +89,10 @@ class Links:
         self._addresses: dict[int, Address] = {}
         self._callers: dict[int, asyncio.Task[None]] = {}
         self._free: dict[int, asyncio.Event] = {}  # set while there is no link
-        self._told: dict[int, str] = {}  # why a node could not be called, when that was last said
+        self._told: set[tuple[int, str]] = set()  # trouble with a node that is in the log already
         self._beat_s = self._loop.time()
         self._timer = self._loop.call_later(BEAT_S, self._beat)
+        self.sent_bytes = 0  # to all nodes, since this one was started
         self._stopped = False
 
     @property
@@ -109,7 +125,7 @@ class Links:
         """Sends messages; without a link they are lost."""
         link = self._links.get(node)
         if link is not None:
-            link.send(messages)
+            self.sent_bytes += link.send(messages)
 
     async def stop(self) -> None:
         """Ends all links, and calls nobody any more."""
@@ -139,7 +155,7 @@ class Links:
                 raise ProtocolError(f"this node speaks version {PROTOCOL_VERSION}")
             self._check(peer)
         except PenstockError as refusal:
-            log.warning("a link from node %s was refused: %s", peer.node, refusal.message)
+            self._tell(peer.node, f"a link was refused: {refusal.message}")
             transport.write(error_frame(Verb.HELLO, request, refusal))
             transport.close()
             return True
@@ -147,7 +163,7 @@ class Links:
         link.adopt(transport)
         transport.set_protocol(link)
         transport.write(frame(Verb.HELLO, request, Flag.RESPONSE, m.pack(self._welcome())))
-        self._establish(link, peer.incarnation)
+        self._establish(link, peer)
         try:
             link.take(frames[1:])
         except PenstockError as error:
@@ -155,11 +171,15 @@ class Links:
         return True
 
     def _welcome(self) -> m.Welcome:
-        me = self._me
+        me = self._introduced()
         return m.Welcome(
             PROTOCOL_VERSION, f"node {me.node}", me.cluster, self._shards, MAX_FRAME_BYTES,
             MAX_IN_FLIGHT, peer=me,
         )  # fmt: skip
+
+    def _introduced(self) -> m.Peer:
+        """What this node says of itself."""
+        return msgspec.structs.replace(self._me, level=self._level())
 
     def _check(self, peer: m.Peer) -> None:
         """Raises why there can be no link to this node."""
@@ -175,19 +195,29 @@ class Links:
         newest = max(known, self._lives.get(peer.node, 0))
         if peer.incarnation < newest:
             raise ConflictError(f"node {peer.node} is in incarnation {newest} by now")
+        self._check_level(peer)
 
-    def _establish(self, link: Link, incarnation: int) -> None:
+    def _check_level(self, peer: m.Peer) -> None:
+        level, theirs = self._level(), speaks_of(peer)
+        if peer.level > level and (reason := levels.problem(peer.level, speaks_of(self._me))):
+            advice = levels.advice(peer.level, speaks_of(self._me))
+            self._events.outdated(VersionError(reason, advice=advice))
+        if reason := levels.problem(level, theirs):
+            raise VersionError(reason, advice=levels.advice(level, theirs))
+
+    def _establish(self, link: Link, peer: m.Peer) -> None:
+        incarnation = peer.incarnation
         older = self._links.get(link.node)
         self._links[link.node] = link
         self._lives[link.node] = incarnation
-        self._told.pop(link.node, None)
+        self._told = {each for each in self._told if each[0] != link.node}
         if link.node in self._free:
             self._free[link.node].clear()
         if older is not None:
             older.cut("a newer one took its place")
             self._events.unlinked(link.node)
         log.info("link to node %s, incarnation %s", link.node, incarnation)
-        self._events.linked(link.node)
+        self._events.linked(peer)
 
     # --- calling ---------------------------------------------------------------------------
 
@@ -203,7 +233,8 @@ class Links:
             try:
                 link = await self._call(node)
             except (OSError, TimeoutError, PenstockError) as error:
-                self._tell(node, getattr(error, "message", "") or str(error) or "no answer")
+                reason = getattr(error, "message", "") or str(error) or "no answer"
+                self._tell(node, f"it cannot be called: {reason}")
                 continue
             while self._links.get(node) is link:
                 await self._free[node].wait()
@@ -217,7 +248,7 @@ class Links:
 
     async def _call(self, node: int) -> Link:
         host, port = self._addresses[node]
-        link = Link(self, node, self._me)
+        link = Link(self, node, self._introduced())
         async with asyncio.timeout(DIAL_S):
             transport, _ = await self._loop.create_connection(lambda: link, host, port)
             try:
@@ -227,10 +258,13 @@ class Links:
                 raise
         return link
 
-    def _tell(self, node: int, reason: str) -> None:
-        if self._told.get(node) != reason:
-            self._told[node] = reason
-            log.warning("node %s cannot be called: %s", node, reason)
+    def _tell(self, node: int, trouble: str) -> None:
+        """Writes it into the log, once until there is a link."""
+        if (node, trouble) not in self._told:
+            if len(self._told) >= MAX_TOLD:  # strangers may say anything
+                self._told.clear()
+            self._told.add((node, trouble))
+            log.warning("node %s: %s", node, trouble)
 
     # --- events of links -------------------------------------------------------------------
 
@@ -239,7 +273,12 @@ class Links:
         if peer is None or peer.node != link.node:
             raise ProtocolError(f"another than node {link.node} answers at its address")
         self._check(peer)
-        self._establish(link, peer.incarnation)
+        self._establish(link, peer)
+
+    def refused(self, link: Link, refusal: PenstockError) -> None:
+        """A node takes no link from this one; if that is for its release, none ever will."""
+        if isinstance(refusal, VersionError):
+            self._events.outdated(refusal)
 
     def received(self, link: Link, frames: list[bytearray]) -> None:
         """Messages of a node, unless a newer link has taken the place of this one."""

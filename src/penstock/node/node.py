@@ -108,6 +108,7 @@ class LocalNode:
         self._disk, self.engine = disk, engine
         self._runtime = Runtime(engine, clock)
         self._server = Server(self._runtime)
+        self._closed = False
         self._runtime.pump()
 
     async def connect(self, make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
@@ -117,7 +118,10 @@ class LocalNode:
         await asyncio.get_running_loop().create_connection(make_protocol, sock=theirs)
 
     async def close(self) -> None:
-        """Writes everything, takes a checkpoint, and lets the data directory go."""
+        """Writes everything, takes a checkpoint, and lets the data directory go; only once."""
+        if self._closed:
+            return
+        self._closed = True
         await self._server.stop()
         await self._runtime.stop()
         self._disk.close()

@@ -18,6 +18,7 @@ from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 
 SCRATCH_BYTES = 256 << 10
 HELLO_SECONDS = 10.0
+NEWCOMERS = 64  # of a cluster: so many more may say who they are, so that other nodes get in
 HIGH_WATER_BYTES = 4 << 20
 JOIN_BYTES = 16 << 10  # so much is sent as one piece: copying is cheaper than many pieces
 ANSWER_BYTES = 1 << 20  # so much is sent before the next frame is looked at
@@ -41,6 +42,7 @@ class Server:
         self.scratch = bytearray(SCRATCH_BYTES)  # one for all: a loop receives one thing at a time
         self.paused: set[Connection] = set()
         self._last = 0
+        self._clients = 0  # connections that have said who they are
         runtime.deliver = self.deliver
         runtime.relieve = self.relieve
         runtime.on_failure.append(self.give_up)
@@ -77,11 +79,23 @@ class Server:
 
     def admit(self, connection: Connection) -> int | None:
         """A number for a new connection, or None if there are too many, or the node failed."""
-        if len(self.connections) >= self.max_connections or self.runtime.failed is not None:
+        most = self.max_connections + (NEWCOMERS if self.accept_peer is not None else 0)
+        if len(self.connections) >= most or self.runtime.failed is not None:
             return None
         self._last += 1
         self.connections[self._last] = connection
         return self._last
+
+    def let_in(self) -> bool:
+        """A connection is a client's: whether there is room for one more."""
+        if self._clients >= self.max_connections:
+            return False
+        self._clients += 1
+        return True
+
+    def let_go(self) -> None:
+        """A client that was let in is gone."""
+        self._clients -= 1
 
     def deliver(self, outputs: list[Output]) -> None:
         """Sends what the engine wants sent; connections that are gone lose theirs."""
@@ -118,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost = False
         self._transport: asyncio.Transport
         self._number = 0
+        self._let_in = False  # as a client
         self._unanswered = 0
         self._paused_reading = False
         self._slow = False  # it does not take what is sent
@@ -131,13 +146,16 @@ class Connection(asyncio.BufferedProtocol):
         keep_alive(self._transport.get_extra_info("socket"))
         number = self._server.admit(self)
         if number is None:
-            refusal = UnavailableError("this node takes no more connections")
-            self._transport.write(error_frame(Verb.HELLO, 0, refusal))
-            self._transport.close()
+            self._turn_away()
             return
         self._number = number
         loop = asyncio.get_running_loop()
         self._hello = loop.call_later(HELLO_SECONDS, self._no_hello)
+
+    def _turn_away(self) -> None:
+        refusal = UnavailableError("this node takes no more connections")
+        self._transport.write(error_frame(Verb.HELLO, 0, refusal))
+        self._transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview | bytearray:
         buffer = self._splitter.buffer()
@@ -163,6 +181,8 @@ class Connection(asyncio.BufferedProtocol):
         self._lost = True
         self._backlog.clear()
         self._server.paused.discard(self)
+        if self._let_in:
+            self._server.let_go()
         if self._number:
             del self._server.connections[self._number]
             self._runtime.engine.disconnect(self._number)
@@ -189,6 +209,12 @@ class Connection(asyncio.BufferedProtocol):
                 del self._server.connections[self._number]
                 self._number = 0
                 return
+            if not self._server.let_in():
+                self._turn_away()
+                return
+            self._let_in = True
+        if not self._let_in:
+            return  # it was turned away
         self._backlog.extend(frames)
         self._go_on()
 

@@ -114,6 +114,7 @@ class Journal:
         """Bytes appended and not yet written."""
         self.appended_bytes = 0
         self.appended_records = 0
+        self.syncs = 0  # that worked
         self.stopped: DiskError | None = None
         """Why nothing is flushed, until `resume`."""
         self.written = follows
@@ -210,6 +211,7 @@ class Journal:
         self.pending_bytes -= flush.bytes
         self.written = flush.end
         if flush.sync:
+            self.syncs += 1
             self._all_synced(flush.end)
         else:
             self._unsynced += flush.entries

@@ -23,6 +23,8 @@ from penstock.wire.limits import MAX_FRAME_BYTES
 
 PROTOCOL_VERSION = 1
 MERGED = "merged"  # a feature: the client reads deliveries in which grants share a batch
+LISTS = "lists"  # a feature: the node can be asked where messages of a queue are
+MAPS = "maps"  # a feature: the node holds a question for a newer map until there is one
 FRAME = struct.Struct("<IBBHQ")
 FRAME_BYTES = FRAME.size
 

@@ -11,6 +11,11 @@ import msgspec
 
 from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
+from penstock.wire.options import OPTION_TYPES as OPTION_TYPES
+from penstock.wire.options import Options as Options
+from penstock.wire.options import QueueOptions as QueueOptions
+from penstock.wire.options import TableOptions as TableOptions
+from penstock.wire.options import TopicOptions as TopicOptions
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -19,6 +24,10 @@ class Peer(msgspec.Struct, frozen=True):
     node: int
     incarnation: int
     cluster: int
+    lowest: int = 1  # the levels that it speaks with other nodes
+    highest: int = 1
+    release: str = ""
+    level: int = 1  # of the cluster, as far as it knows
 
 
 class Hello(msgspec.Struct):
@@ -46,44 +55,7 @@ class Welcome(msgspec.Struct):
     features: list[str] = []
     cluster_map: int = 0  # the version of the map; 0: not a cluster
     peer: Peer | None = None  # to a node
-
-
-class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of a queue. Limits hold per node."""
-
-    durability: str = "synced"
-    lease_ms: int = 30_000
-    max_deliveries: int = 16  # then to the dead letters
-    max_messages: int = 100_000_000
-    max_bytes: int = 256 << 30
-    ttl_ms: int = 0  # 0: messages do not expire
-    ordered: str = "no"  # "no", "queue" or "key"
-    id_window_ms: int = 3_600_000  # how long push(id=…) remembers
-
-
-class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of a topic. Retention holds per partition."""
-
-    partitions: int = 8
-    durability: str = "synced"
-    retention_ms: int = 7 * 86_400_000  # 0: not by age
-    retention_bytes: int = 0  # 0: not by size
-    keep: str = "all"  # or "latest": of every key
-
-
-class TableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of a table."""
-
-    durability: str = "synced"
-    max_bytes: int = 1 << 30  # keys and values are kept in the node's memory
-
-
-Options = QueueOptions | TopicOptions | TableOptions
-OPTION_TYPES: dict[str, type[Options]] = {
-    "queue": QueueOptions,
-    "topic": TopicOptions,
-    "table": TableOptions,
-}
+    number: int = 0  # the node's id in its cluster; 0: not a cluster
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
@@ -137,10 +109,12 @@ class Stats(_Request):
     """Figures of the node. Answer: dict."""
 
 
-class StreamStats(_Request):
-    """Figures of one stream. Answer: dict."""
+class StreamStats(_Request, omit_defaults=True):
+    """Figures of one stream. Answer: dict. `partitions`: only of these of a topic, in this order;
+    a node of a cluster is asked for those that it owns."""
 
     stream: int
+    partitions: list[int] | None = None
 
 
 class Purge(_Request):
@@ -181,17 +155,20 @@ class ProducerInfo(msgspec.Struct):
     stored: int
 
 
-class Offsets(_Request):
-    """Answer: list of (first, next) per partition."""
+class Offsets(_Request, omit_defaults=True):
+    """Answer: list of (first, next) per partition; of all, or of those given, in their order."""
 
     stream: int
+    partitions: list[int] | None = None
 
 
-class OffsetAt(_Request):
-    """First offset of each partition that arrived at or after a time. Answer: list[int]."""
+class OffsetAt(_Request, omit_defaults=True):
+    """First offset of each partition that arrived at or after a time. Answer: list[int]; of all, or
+    of those given, in their order."""
 
     stream: int
     time_us: int
+    partitions: list[int] | None = None
 
 
 class Commit(_Request):
@@ -202,11 +179,13 @@ class Commit(_Request):
     offsets: list[tuple[int, int, int]]
 
 
-class Committed(_Request):
-    """Answer: list of the committed offset, or None, per partition."""
+class Committed(_Request, omit_defaults=True):
+    """Answer: list of the committed offset, or None, per partition; of all, or of those given, in
+    their order."""
 
     stream: int
     group: str
+    partitions: list[int] | None = None
 
 
 class Claim(_Request):
@@ -302,9 +281,11 @@ class Event(msgspec.Struct):
 
 
 class SessionOpen(_Request):
-    """A session: entries bound to it go when it ends. Answer: int, its id."""
+    """A session: entries bound to it go when it ends. Answer: int, its id. In a cluster it lives in
+    a shard that the client chooses."""
 
     ttl_ms: int
+    shard: int = -1
 
 
 class SessionKeep(_Request):
@@ -378,11 +359,23 @@ class TxnReceipt(msgspec.Struct):
     duplicate: bool = False
 
 
-class ClusterMap(_Request):
+class ClusterMap(_Request, omit_defaults=True):
     """The map of the cluster, for one who has a version of it (0: none). Answer: bytes: `m` and the
-    packed map, or `d` and what changed since, or nothing if that version is the newest here."""
+    packed map, or `d` and what changed since, or nothing if that version is the newest here and
+    there is no newer one within `wait_ms`."""
 
     version: int = 0
+    wait_ms: int = 0
+
+
+class WhereIs(_Request):
+    """Which nodes have messages of a queue; asked of the node that keeps the queue's list.
+    `emptied` are nodes that were found empty, each with the fill that is over. Answer: a list of
+    (node, fill); an empty one if there is none within `wait_ms`."""
+
+    stream: int
+    emptied: list[tuple[int, int]] = []
+    wait_ms: int = 0
 
 
 class ClusterStatus(_Request):
@@ -400,11 +393,14 @@ class ClusterChange(_Request):
     value: int = 0
 
 
-class ClusterJoin(_Request):
+class ClusterJoin(_Request, omit_defaults=True):
     """A new node asks to be let in, under a name of its own. Answer: ClusterJoined; the same name
     gets the same answer."""
 
     name: str
+    lowest: int = 1  # the levels that it speaks with other nodes
+    highest: int = 1
+    release: str = ""
 
 
 class ClusterJoined(msgspec.Struct):
@@ -420,7 +416,7 @@ Request = (
     Open | Configure | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release | Producer
     | Offsets | OffsetAt | Commit | Committed | Claim | Unclaim | Put | Get | Remove | Scan | Watch
     | SessionOpen | SessionKeep | SessionClose | Transact | ClusterMap | ClusterStatus
-    | ClusterChange | ClusterJoin
+    | ClusterChange | ClusterJoin | WhereIs
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode

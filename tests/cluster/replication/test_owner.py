@@ -60,3 +60,17 @@ def test_who_comes_into_the_set_later_is_asked_what_barriers_wait_for():
     waits = barrier()
     owned.barrier(waits)
     assert confirms(out)[-1] == (3, 2), "it is about to be"
+
+
+def test_a_node_that_is_taken_for_down_is_proposed_once_it_is_up():
+    out = Out()
+    owned = Owned(0, 2, 1, 0, Epochs(), out)
+    owned.linked(3, 0)
+    place = ShardPlace(2, (1, 2, 3), (1,), 0, 1)
+    owned.placed(place, 0, (1, 3), down={3})
+    owned.positioned(3, Position(0, 2, 1, 0, 0), 0)
+    owned.accepted(3, Accepted(0, 2, 1, 0, 0), 0)
+    owned.tick(500_000)
+    assert out.commands == []
+    owned.placed(place, 0, (1, 3))
+    assert out.commands == [GrowInSync(0, 2, 1, 3, 1)]

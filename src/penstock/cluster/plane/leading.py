@@ -7,8 +7,9 @@ from contextlib import suppress
 from penstock.cluster.commands import Command, Down, Up
 from penstock.cluster.consensus.membership import Change
 from penstock.cluster.consensus.raft import Raft
+from penstock.cluster.levels import next_raise
 from penstock.cluster.liveness import Detector
-from penstock.cluster.map import NodeInfo
+from penstock.cluster.map import NodeInfo, Stated
 from penstock.cluster.planner import plan
 from penstock.cluster.state import ClusterState
 from penstock.cluster.view import Figures, Limits
@@ -16,14 +17,20 @@ from penstock.errors import ConflictError
 
 DOWN_AFTER_US = 1_200_000
 PLAN_US = 50_000  # between two plans
+DEPOSED_REPORTERS = 2  # halve its time-out, which leaves room for two heartbeats if it lives
 
 
 class Leading:
-    """One term of leadership. It starts with no suspicion: every node has a whole time-out."""
+    """One term of leadership. It starts with one suspicion: a majority would not have voted if the
+    leader before (`deposed`) had not been silent. Every other node has a whole time-out."""
 
-    def __init__(self, raft: Raft, state: ClusterState, limits: Limits, now_us: int) -> None:
+    def __init__(
+        self, raft: Raft, state: ClusterState, stated: dict[int, Stated], limits: Limits,
+        now_us: int, deposed: int = 0,
+    ) -> None:  # fmt: skip
         self.term = raft.term
         self._raft = raft
+        self._stated = stated  # what nodes say that they speak; kept by the control plane
         self._limits = limits
         self._figures = Figures()
         self._detector = Detector(DOWN_AFTER_US, now_us)
@@ -31,6 +38,9 @@ class Leading:
         self._plan_us = now_us
         self._planned = 0  # the index of the last command of the last plan
         self._watch(state, now_us)
+        others = [voter for voter in raft.membership.voters if voter != deposed]
+        for voter in others[:DEPOSED_REPORTERS]:
+            self._detector.suspect(deposed, voter, now_us)
 
     def heard(self, node: int, incarnation: int, now_us: int) -> None:
         """A node lives."""
@@ -62,7 +72,9 @@ class Leading:
         if verdicts or self._raft.committed < self._planned:
             return verdicts
         self._figures.observe(state, now_us)
-        return plan(state, self._figures, now_us, self._limits)
+        higher = next_raise(state, self._stated)
+        steps = plan(state, self._figures, now_us, self._limits)
+        return steps if higher is None else [higher, *steps]
 
     def proposed(self, index: int) -> None:
         """Nothing more is planned before this is decided: it would only be planned twice."""

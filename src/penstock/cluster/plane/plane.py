@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from penstock.cluster.commands import Command, Outcome, pack_command, read_command
+from msgspec.structs import replace
+
+from penstock.cluster.commands import Command, Outcome, Rejoin, pack_command, read_command
 from penstock.cluster.consensus import messages as consensus
 from penstock.cluster.consensus.messages import EntryKind
 from penstock.cluster.consensus.raft import Raft
 from penstock.cluster.consensus.ready import Ready
 from penstock.cluster.consensus.state import Role
+from penstock.cluster.levels import HIGHEST, LOWEST
+from penstock.cluster.map import Speaks, Stated
 from penstock.cluster.plane.leading import Leading
 from penstock.cluster.plane.messages import (
     Ask,
@@ -29,6 +33,7 @@ from penstock.cluster.plane.messages import (
     unpack_proposal,
 )
 from penstock.cluster.state import ClusterState
+from penstock.cluster.tables import FIRST
 from penstock.cluster.view import Limits
 from penstock.errors import LimitError, PenstockError, ProtocolError
 
@@ -36,6 +41,7 @@ BEAT_US = 250_000
 ASK_US = 500_000  # a command without an outcome is asked again
 MAX_ASKED = 4096
 COMPACT_ENTRIES = 2000
+SPEAKS = Speaks(LOWEST, HIGHEST)  # of a node whose release is not told
 
 
 @dataclass(slots=True)
@@ -61,15 +67,18 @@ class ControlPlane:
 
     def __init__(
         self, raft: Raft, state: ClusterState, incarnation: int, now_us: int,
-        limits: Limits | None = None,
+        limits: Limits | None = None, speaks: Speaks = SPEAKS,
     ) -> None:  # fmt: skip
         self.raft = raft
         self.state = state
         self.out = Out()
         self._incarnation = incarnation
+        # What nodes say that they speak, over their links; the leader goes by it.
+        self.stated = {raft.node: Stated(raft.node, incarnation, speaks)}
         self.leaving = False  # it is about to stop, and says no more that it lives
         self._limits = limits or Limits()
         self._leading: Leading | None = None
+        self._followed = 0  # the last leader that was another node
         self._asked: dict[int, _Asked] = {}
         self._tokens = 0
         self._beat_us = now_us
@@ -127,8 +136,7 @@ class ControlPlane:
             raise LimitError(f"{MAX_ASKED:,} commands wait for the control plane")
         self._tokens += 1
         token = self._tokens
-        proposal = pack(Proposal(self.node, self._incarnation, token, pack_command(command)))
-        self._asked[token] = asked = _Asked(command, proposal, now_us)
+        self._asked[token] = asked = self._asking(token, command)
         self._send_ask(asked, now_us)
         self._advance(now_us)
         return token
@@ -151,6 +159,13 @@ class ControlPlane:
         self._advance(now_us)
 
     # --- asking ----------------------------------------------------------------------------
+
+    def _asking(self, token: int, command: Command) -> _Asked:
+        """A node that comes back says what it speaks, from the second level on."""
+        if isinstance(command, Rejoin) and self.state.level > FIRST:
+            command = replace(command, speaks=self.stated[self.node].speaks)
+        packed = pack_command(command)
+        return _Asked(command, pack(Proposal(self.node, self._incarnation, token, packed)), 0)
 
     def _send_ask(self, asked: _Asked, now_us: int) -> None:
         asked.due_us = now_us + ASK_US
@@ -218,20 +233,32 @@ class ControlPlane:
             outcome = self.state.apply(command)
             self.out.changed |= self.state.version != before
             mine = (proposal.origin, proposal.incarnation) == (self.node, self._incarnation)
-            if mine and self._asked.pop(proposal.token, None) is not None:
-                self.out.outcomes.append((proposal.token, command, outcome))
+            if mine and proposal.token in self._asked:
+                self._answered(proposal.token, command, outcome)
         self.raft.applied(entry.index)
         if entry.index - self._compacted >= COMPACT_ENTRIES:
             self._compacted = entry.index
             self.out.snapshots.append(self.raft.compact(entry.index, self.state.snapshot()))
 
+    def _answered(self, token: int, command: Command, outcome: Outcome) -> None:
+        unsaid = isinstance(command, Rejoin) and command.speaks is None
+        if unsaid and outcome.refused and self.state.level > FIRST:
+            self._asked[token] = self._asking(token, command)  # the level was not known here
+            return
+        del self._asked[token]
+        self.out.outcomes.append((token, command, outcome))
+
     def _lead(self, now_us: int) -> bool:
         """The leader's duties; whether the consensus has more to do because of them."""
         if self.raft.role is not Role.LEADER or not self.state.nodes:
             self._leading = None
+            if self.raft.leader not in (None, self.node):
+                self._followed = self.raft.leader or 0
             return False
         if self._leading is None or self._leading.term != self.raft.term:
-            self._leading = Leading(self.raft, self.state, self._limits, now_us)
+            self._leading = Leading(
+                self.raft, self.state, self.stated, self._limits, now_us, self._followed
+            )
             self._leading.heard(self.node, self._incarnation, now_us)
         before = self.raft.last_index
         for command in self._leading.commands(self.state, now_us):

@@ -8,6 +8,7 @@ new member, that member is waited for, so that whoever is in the set has all tha
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -102,12 +103,18 @@ class Owned:
         self._asked: GrowInSync | ShrinkInSync | None = None  # of the control plane; one at a time
         self._asked_us = 0
         self._confirms = 0
+        self._down: Collection[int] = ()
 
     # --- the cluster map -------------------------------------------------------------------
 
-    def placed(self, place: ShardPlace, now_us: int, strong: tuple[int, ...] = ()) -> None:
+    def placed(
+        self, place: ShardPlace, now_us: int, strong: tuple[int, ...] = (),
+        down: Collection[int] = (),
+    ) -> None:  # fmt: skip
         """The control plane says who holds the shard and who is in sync, in this epoch. `strong`
-        are those that should be in sync, the owner among them; else the first replicas."""
+        are those that should be in sync, the owner among them; else the first replicas. Nodes that
+        it takes for `down` it would not take into the set: they are not proposed."""
+        self._down = down
         others = {node for node in (*place.replicas, place.joining) if node not in (0, self.node)}
         for node in self.followers.keys() - others:
             del self.followers[node]
@@ -312,6 +319,7 @@ class Owned:
             self._asked is None
             and wanted
             and node not in self.in_sync
+            and node not in self._down
             and follower.link is Link.STREAMED
             and follower.synced >= self.committed
         ):

@@ -1,0 +1,155 @@
+"""Parts of transactions on their way: from the outbox of a home shard, and into a target shard.
+
+The home side says which parts may be sent and notes what has arrived; the target side carries out
+each part once. Who carries them between nodes is not known here: somebody looks at `woken`, calls
+`Outbox.first`, brings that to the owner of the target, has it `take` them, and hands the outcome to
+`confirmed`. Any of this may be repeated, late or lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.core.changes import Change, Op, pack_changes
+from penstock.core.kernel import Kernel
+from penstock.core.outbox import EndSession, Packed, Part, read_part
+from penstock.core.pushes import Pushes
+from penstock.core.queues import Queues
+from penstock.core.records import (
+    Committed,
+    Delivered,
+    Forward,
+    Kind,
+    Removed,
+    Written,
+    pack_forward,
+    pack_note,
+)
+from penstock.core.shard import Shard
+from penstock.core.tables import Tables
+from penstock.errors import PenstockError
+from penstock.wire import messages as m
+from penstock.wire.batch import Batch
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+from penstock.wire.frames import PushExtra
+
+Taken = Callable[[bool], None]
+PLAIN = PushExtra()
+
+
+class Forwards:
+    """Carries parts out, and keeps the outboxes of the shards of a node."""
+
+    def __init__(self, kernel: Kernel, queues: Queues, tables: Tables, pushes: Pushes) -> None:
+        self.kernel = kernel
+        self.queues = queues
+        self.tables = tables
+        self.pushes = pushes
+        self.woken: dict[int, None] = {}  # home shards that may have something new to send
+        self.dropped = 0  # parts that could not be carried out any more: see `carry_out`
+
+    # --- the home side ---------------------------------------------------------------------
+
+    def begin(self, shard: Shard) -> None:
+        """This node owns a shard from now on: what its log says is committed, and goes on."""
+        self.carry_out_own(shard, Durability.REPLICATED)
+        self.wake(shard)
+
+    def wake(self, shard: Shard) -> None:
+        """Records of a home shard are committed: what is in its outbox may be sent."""
+        if shard.outbox.parts:
+            self.woken[shard.id] = None
+
+    def carry_out_own(self, shard: Shard, level: Durability) -> Entry | None:
+        """Carries out the parts of a home shard that concern itself; the last entry."""
+        last = None
+        for number, index, part in shard.outbox.waiting(shard.id):
+            entry = self.carry_out(part, shard, Forward(shard.id, index, number), level)
+            if entry is None:
+                entry = self.kernel.note(shard, Delivered(shard.id, number, index), level)
+            last = entry
+        return last
+
+    def confirmed(self, shard: Shard, target: int, number: int, index: int) -> None:
+        """A target has committed its parts of this home up to this one. Should the note of it be
+        lost, they are sent again, and found to be done."""
+        if shard.owned:
+            self.kernel.note(shard, Delivered(target, number, index), Durability.WRITTEN)
+            self.wake(shard)
+
+    # --- the target side -------------------------------------------------------------------
+
+    def take(self, home: int, shard: Shard, parts: list[Packed], then: Taken) -> None:
+        """Carries out parts of another home, in order, without those that were carried out before.
+
+        All parts of that home for this shard that come before the first of these must have been
+        confirmed. `then` is called with True when all are committed, with False if that is not
+        known: the same parts must be brought again, perhaps to another node.
+        """
+        entry = None
+        for packed in parts:
+            forward = Forward(home, packed.index, packed.number)
+            if not shard.was_forwarded(forward):
+                entry = self.carry_out(read_part(packed), shard, forward) or entry
+        if entry is None:
+            entry = self.kernel.shard_barrier(shard, Durability.REPLICATED)
+
+        def failed(_: PenstockError) -> None:
+            then(False)
+
+        entry.answer, entry.failed = lambda: then(True), failed
+
+    def carry_out(
+        self, part: Part, shard: Shard, forward: Forward, level: Durability | None = None
+    ) -> Entry | None:
+        """Logs and folds one part; None, and it is counted, if there is nothing that it could be
+        done to: its stream was deleted, or the lease that it ends is over. Bounds of depth and size
+        do not count any more: the transaction has been answered."""
+        if isinstance(part, EndSession):
+            return self._note_down(shard, forward, self.tables.unbind(shard, part.session, forward))
+        stream = self.kernel.streams.get(part.stream)
+        if stream is None:
+            self.dropped += 1
+            return None
+        level = stream.level if level is None else level
+        if isinstance(part, m.TxnPush):
+            batch = Batch.parse(bytearray(part.batch))
+            entry = self.pushes.accept(
+                shard, stream, part.partition, batch, PLAIN, level, forward
+            )
+            return self._note_down(shard, forward, entry)
+        if isinstance(part, m.TxnSettle):
+            return self._note_down(shard, forward, self._ack(part, shard, forward, level))
+        note = self._note_of(part)
+        meta = pack_forward(forward, pack_note(note))
+        entry = self.kernel.log(shard, Kind.NOTE | Kind.FORWARDED, meta, level)
+        self.tables.fold(shard, stream, note, entry)
+        return self._note_down(shard, forward, entry)
+
+    def _note_down(self, shard: Shard, forward: Forward, entry: Entry | None) -> Entry | None:
+        if entry is not None:
+            shard.carried_out(forward)
+        return entry
+
+    def _note_of(self, part: m.TxnCommit | m.TxnWrite) -> Committed | Written | Removed:
+        if isinstance(part, m.TxnCommit):
+            return Committed(part.stream, part.partition, part.group, part.offset)
+        if part.value is None:
+            return Removed(part.stream, [part.key])
+        expires_us = self.kernel.now_us + part.ttl_ms * 1000 if part.ttl_ms else 0
+        return Written(part.stream, part.key, part.value, expires_us)
+
+    def _ack(
+        self, ack: m.TxnSettle, shard: Shard, forward: Forward, level: Durability
+    ) -> Entry | None:
+        queue = shard.queues.get(ack.stream)
+        if queue is None or ack.grant not in queue.leases.grants:
+            self.dropped += 1
+            return None
+        change = Change(Op.ACK, ack.count, ack.grant, ack.position)
+        queue.changed(change, self.kernel.now_us)
+        meta = pack_forward(forward, pack_changes(ack.stream, [change]))
+        entry = self.kernel.log(shard, Kind.CHANGE | Kind.FORWARDED, meta, level)
+        self.queues.arrived(queue)
+        return entry

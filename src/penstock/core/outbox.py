@@ -1,0 +1,148 @@
+"""The outbox of a home shard: parts of its records that other shards still have to carry out.
+
+It is a fold of the shard's own log, like everything else in a shard: a record brings parts in, a
+`Delivered` note takes them out. Parts for one target stay in the order of the log, and are carried
+out there in that order: the target needs to remember one number for each home shard, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.errors import LimitError, ProtocolError
+from penstock.wire import messages as m
+
+MAX_OUTSTANDING_PARTS = 50_000  # of one home shard; one transaction more is always let in
+MAX_OUTSTANDING_BYTES = 64 << 20
+PART_OVERHEAD = 200  # bytes of memory for a part beside what it carries, roughly
+
+
+class EndSession(msgspec.Struct, array_like=True):
+    """A session has ended: the entries that are bound to it go."""
+
+    session: int
+
+
+Part = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | EndSession
+# A part's kind, on the way and in a snapshot, is its place here: add at the end.
+_KINDS = (m.TxnSettle, m.TxnCommit, m.TxnWrite, m.TxnPush, EndSession)
+_DECODERS: list[Any] = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
+
+
+class Packed(NamedTuple):
+    """A part on its way: the log number of its record, its index in that, what it is, its bytes."""
+
+    number: int
+    index: int  # type: ignore[assignment]  # a field, not the method of tuple
+    kind: int
+    body: bytes
+
+
+def read_part(packed: Packed) -> Part:
+    """The part itself; ProtocolError if it is none."""
+    if not 0 <= packed.kind < len(_DECODERS):
+        raise ProtocolError(f"a part of kind {packed.kind} is not known")
+    try:
+        part: Part = _DECODERS[packed.kind].decode(packed.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a part that cannot be read: {error}") from error
+    return part
+
+
+def parts_of(txn: m.Transact) -> Iterator[m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush]:
+    """The parts of a transaction; their order gives them their index."""
+    yield from txn.acks
+    yield from txn.commits
+    yield from txn.writes
+    yield from txn.pushes
+
+
+def _pack(number: int, index: int, part: Part) -> Packed:
+    return Packed(number, index, _KINDS.index(type(part)), m.pack(part))
+
+
+def _bytes_of(part: Part) -> int:
+    if isinstance(part, m.TxnPush):
+        return PART_OVERHEAD + len(part.batch)
+    if isinstance(part, m.TxnWrite):
+        return PART_OVERHEAD + len(part.key) + len(part.value or b"")
+    return PART_OVERHEAD
+
+
+class Outbox:
+    """Parts by target shard, each line in the order of the log. Every method folds, or looks."""
+
+    __slots__ = ("_lines", "bytes", "parts")
+
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[tuple[int, int], Part]] = {}
+        self.parts = 0
+        self.bytes = 0
+
+    def add(self, target: int, number: int, index: int, part: Part) -> None:
+        """A record of the home shard has a part for a target."""
+        self._lines.setdefault(target, {})[number, index] = part
+        self.parts += 1
+        self.bytes += _bytes_of(part)
+
+    def delivered(self, target: int, number: int, index: int) -> None:
+        """The target has carried out its parts up to this one."""
+        line = self._lines.get(target, {})
+        while line:
+            at = next(iter(line))
+            if at > (number, index):
+                return
+            self.parts -= 1
+            self.bytes -= _bytes_of(line.pop(at))
+        self._lines.pop(target, None)
+
+    def has_room(self) -> None:
+        """LimitError if so much is outstanding that nothing more may be."""
+        if self.parts >= MAX_OUTSTANDING_PARTS or self.bytes >= MAX_OUTSTANDING_BYTES:
+            raise LimitError(
+                f"{self.parts:,} parts of transactions wait for other shards already",
+                advice="Retry when the nodes that own those shards can be reached again.",
+            )
+
+    def targets(self) -> list[int]:
+        """Shards that parts are outstanding for."""
+        return list(self._lines)
+
+    def waiting(self, target: int) -> list[tuple[int, int, Part]]:
+        """All parts for a target, in order: number, index, part."""
+        line = self._lines.get(target, {})
+        return [(number, index, part) for (number, index), part in line.items()]
+
+    def first(self, target: int, safe: int, most: int, most_bytes: int) -> list[Packed]:
+        """The first parts for a target whose records are committed, that is, up to number `safe`:
+        at most so many, and so many bytes, but one in any case. All before them are carried out."""
+        found: list[Packed] = []
+        for (number, index), part in self._lines.get(target, {}).items():
+            most_bytes -= _bytes_of(part)
+            if number > safe or len(found) >= most or (found and most_bytes < 0):
+                break
+            found.append(_pack(number, index, part))
+        return found
+
+    # --- snapshot --------------------------------------------------------------------------
+
+    def snapshot(self) -> list[tuple[int, Packed]]:
+        """Plain data for `restore`."""
+        return list(self._rows())
+
+    def _rows(self) -> Iterator[tuple[int, Packed]]:
+        for target, line in self._lines.items():
+            for (number, index), part in line.items():
+                yield target, _pack(number, index, part)
+
+    @classmethod
+    def restore(cls, rows: list[Any]) -> Outbox:
+        """The outbox that made this snapshot."""
+        outbox = cls()
+        for target, packed in rows:
+            part = Packed._make(packed)
+            outbox.add(target, part.number, part.index, read_part(part))
+        return outbox

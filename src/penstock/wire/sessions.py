@@ -1,0 +1,21 @@
+"""Ids of sessions. In a cluster an id names the session's home shard, so that anybody can find it.
+
+A node that stands alone counts its sessions from 1 on: those ids are below all of a cluster.
+"""
+
+from __future__ import annotations
+
+_OF_CLUSTER = 1 << 62
+_NUMBER_BITS = 46  # of the log number under which the session began
+
+
+def session_id(shard: int, number: int) -> int:
+    """The id of the session that a record of its home shard begins."""
+    return _OF_CLUSTER | shard << _NUMBER_BITS | number
+
+
+def home_of(session: int) -> int | None:
+    """The home shard of a session; None if it is one of a node that stood alone."""
+    if session < _OF_CLUSTER:
+        return None
+    return (session - _OF_CLUSTER) >> _NUMBER_BITS

@@ -1,0 +1,168 @@
+"""Acks of one transaction in shards of several nodes: all of them count, or none."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from tests.cluster.outbox.fabric import SHARDS, Fabric, chaos, push_to
+
+from penstock.core.securing import SECURED_US
+from penstock.errors import LeaseLostError, PenstockError
+from penstock.wire import messages as m
+from penstock.wire.frames import SETTLE_HEAD, SETTLE_ITEM
+
+Leased = dict[bytes, tuple[int, bytes, m.TxnSettle]]  # value: node, token, ack
+
+
+def leased(fabric: Fabric, stream: int, shards: list[int]) -> Leased:
+    """One message in each of these shards, popped."""
+    for at, shard in enumerate(shards):
+        assert fabric.push(fabric.owner(shard), stream, shard, b"m%d" % shard, 50 + at, 0)
+    found: Leased = {}
+    for node in sorted({fabric.owner(shard) for shard in shards}):
+        for value, token in fabric.pop(node, stream):
+            found[value] = node, token, ack_of(stream, token)
+    assert len(found) == len(shards)
+    return found
+
+
+def ack_of(stream: int, token: bytes) -> m.TxnSettle:
+    """What a transaction says instead of sending this token."""
+    _, shard, count, grant, position, _ = SETTLE_ITEM.unpack_from(token, SETTLE_HEAD.size)
+    return m.TxnSettle(stream, shard, grant, position, count)
+
+
+def spread(fabric: Fabric) -> list[int]:
+    """A shard of every node."""
+    return [fabric.shard_of(node) for node in (1, 2, 3)]
+
+
+def acks_of(found: Leased) -> list[m.TxnSettle]:
+    return [ack for _, _, ack in found.values()]
+
+
+def left(fabric: Fabric, stream: int) -> int:
+    """Messages of a queue that are neither acknowledged nor dropped, on all nodes."""
+    shards = [fabric.shard(number) for number in range(SHARDS)]
+    queues = [shard.queues[stream] for shard in shards if stream in shard.queues]
+    lanes = [lane for queue in queues for lane in queue.lanes.values()]
+    return sum(stored.live for lane in lanes for stored in lane.index.rows())
+
+
+def test_they_are_acknowledged_together():
+    fabric = Fabric()
+    stream, out = fabric.queue("q"), fabric.queue("out")
+    shards = spread(fabric)
+    found = leased(fabric, stream, shards)
+    txn = fabric.transaction(
+        shards[0], acks=acks_of(found), pushes=[push_to(out, shards[2], b"result")]
+    )
+    fabric.transact(txn)
+    assert fabric.transact(txn).duplicate
+    fabric.calm()
+    assert left(fabric, stream) == 0
+    assert fabric.popped(out) == [b"result"]
+
+
+def test_one_lost_lease_refuses_all_and_the_others_keep_theirs():
+    fabric = Fabric()
+    stream, out = fabric.queue("q"), fabric.queue("out")
+    shards = spread(fabric)
+    found = leased(fabric, stream, shards)
+    node, token, _ = found[b"m%d" % shards[1]]
+    assert fabric.ack(node, token)
+    txn = fabric.transaction(
+        shards[0], acks=acks_of(found), pushes=[push_to(out, shards[2], b"result")]
+    )
+    with pytest.raises(LeaseLostError):
+        fabric.transact(txn)
+    fabric.run(1_000_000)
+    assert left(fabric, stream) == 2
+    assert fabric.popped(out) == []
+    node, token, _ = found[b"m%d" % shards[2]]
+    (grant,) = fabric.shard(shards[2]).queues[stream].leases.grants.values()
+    assert grant.lease_us < SECURED_US, "it was secured for nothing"
+    assert fabric.ack(node, token)
+
+
+def test_transactions_behind_one_that_waits_keep_their_order():
+    fabric = Fabric()
+    stream, topic = fabric.queue("q"), fabric.topic("t", 8)
+    shards = spread(fabric)
+    found = leased(fabric, stream, shards)
+    first = fabric.transaction(
+        shards[0], acks=acks_of(found), pushes=[push_to(topic, 0, b"1", shards[0])]
+    )
+    second = fabric.transaction(shards[0], pushes=[push_to(topic, 0, b"2", shards[0])])
+    answers: list[bytes | None] = []
+    for txn in (first, second):
+        fabric.send_call(fabric.owner(shards[0]), txn, answers.append)
+    fabric.run(1_000_000)
+    assert len(answers) == 2
+    fabric.calm()
+    assert fabric.values(topic, shards[0], shards[0]) == [b"1", b"2"]
+    assert left(fabric, stream) == 0
+
+
+QUICK = range(4, 24, 8)
+STEPS = [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in range(24)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("victim", [1, 2])
+def test_an_owner_dies_after_any_step(step: int, victim: int):
+    fabric = Fabric(step)
+    stream, topic = fabric.queue("q"), fabric.topic("t", 8)
+    shards = spread(fabric)
+    found = leased(fabric, stream, shards)
+    txn = fabric.transaction(
+        shards[0], acks=acks_of(found), pushes=[push_to(topic, 0, b"v", shards[2])]
+    )
+    fabric.after(step * 1_000, lambda: fabric.kill(victim))
+    fabric.transact(txn)
+    fabric.calm()
+    fabric.run(10_000_000)  # longer than a lease: what was not acknowledged would be there again
+    assert left(fabric, stream) == 0
+    assert fabric.popped(stream) == []
+    assert fabric.values(topic, shards[2], shards[2]) == [b"v"]
+    dropped = [member.engine.fabric.figures()["dropped_parts"] for member in fabric.members()]
+    assert sum(dropped) == 0
+
+
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 30))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_input_has_one_output_whatever_happens(seed: int):
+    """Messages of several shards are consumed in one step, with one output each."""
+    fabric = Fabric(seed)
+    stream, topic = fabric.queue("q"), fabric.topic("t", 8)
+    fabric.slow = 0.02
+    values = [b"%d" % n for n in range(80)]
+    for n, value in enumerate(values):
+        shard = n % SHARDS
+        assert fabric.push(fabric.owner(shard), stream, shard, value, 60 + shard, n // SHARDS)
+    chaos(fabric, 40_000_000)
+    pool: list[tuple[bytes, m.TxnSettle]] = []
+    while fabric.now_us < 65_000_000:
+        node = fabric.random.choice([n for n, host in fabric.hosts.items() if host.member])
+        with suppress(PenstockError, TimeoutError):
+            pool += [(value, ack_of(stream, token)) for value, token in fabric.pop(node, stream)]
+        fabric.random.shuffle(pool)
+        found, pool = pool[:5], pool[5:]
+        fabric.run(fabric.random.randint(0, 400_000))
+        if not found:
+            continue
+        pushes = [push_to(topic, 0, value, int(value) % 8) for value, _ in found]
+        txn = fabric.transaction(found[0][1].shard, acks=[ack for _, ack in found], pushes=pushes)
+        try:
+            fabric.transact(txn)
+        except LeaseLostError:
+            fabric.take_back(txn)
+    fabric.calm()
+    outputs = [value for at in range(8) for value in fabric.values(topic, at, at)]
+    assert len(outputs) == len(set(outputs)), "no output twice"
+    missing = set(values) - set(outputs)
+    assert len(missing) < len(values) // 2, "there was something to check"
+    assert left(fabric, stream) == len(missing)
