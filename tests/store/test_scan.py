@@ -79,9 +79,11 @@ def test_a_flipped_bit_costs_exactly_its_record(batch_of, sizes, rng: random.Ran
     start = split(victim.location)[1]
     payload = victim.payload if rng.random() < 0.5 else None
     if payload is not None:
-        offset = split(victim.payload_location)[1] + rng.randrange(32, len(payload))
+        inside = rng.randrange(-4, len(payload))  # below 0: in the record's checksum of its start
+        offset = start + 56 + inside if inside < 0 else split(victim.payload_location)[1] + inside
     else:
-        offset = start + rng.randrange(56 + len(victim.meta))
+        checked = [*range(52), *range(56, 56 + len(victim.meta))]
+        offset = start + rng.choice(checked if victim.payload else range(56 + len(victim.meta)))
     flip(disk, "j-00000001", offset)
     items = read(disk)
     assert numbers(items) == [entry.number for entry in entries if entry is not victim]

@@ -8,11 +8,13 @@ All little endian, all aligned to 8. A record is
     24 u16 shard        26 u8 kind      27 u8 flags (0)      28 u32 epoch
     32 u64 number       log number in the shard
     40 u32 meta bytes   44 u32 payload bytes
-    48 u64 checksum     of bytes 0 to 48 and the meta
+    48 u32 checksum     of bytes 0 to 48 and the meta
+    52 u32 checksum     of the first 32 bytes of the payload; 0 if there is none
     56 meta, zeros, payload, zeros
 
 A payload is a batch, which carries its own checksum. It is hashed by its producer and verified when
-it is received or recovered, and not hashed again when it is appended.
+it is received or recovered, and not hashed again when it is appended. That checksum leaves out its
+first bytes, into which the node writes what it assigns: they have one in the record.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ CHECKED_BYTES = 48
 MAX_RECORD_BYTES = 1 << 30
 MIN_PAYLOAD_BYTES = 40
 """A payload holds at least the fields that verify it."""
+ASSIGNED_BYTES = 32
+"""The start of a payload that its own checksum does not cover."""
 PAYLOAD_LENGTH_AT = 4
 PAYLOAD_CHECKSUM_AT = 32
 
@@ -39,9 +43,12 @@ CHECKSUM = struct.Struct("<Q")
 PADDING = tuple(bytes(-size & 7) for size in range(8))
 """The zeros that follow a part, by its size modulo 8."""
 
+CHECKSUMS = struct.Struct("<II")
+
 _pack_header = HEADER.pack
-_pack_checksum = CHECKSUM.pack
+_pack_checksums = CHECKSUMS.pack
 _digest = xxhash.xxh3_64_intdigest
+_HALF = 0xFFFFFFFF
 
 # Below this size one more buffer in a vectored write costs more than copying the bytes.
 _JOIN_BYTES = 512
@@ -70,7 +77,10 @@ def frame(
     header = _pack_header(
         MAGIC, length, position, synced, shard, kind, 0, epoch, number, meta_bytes, payload_bytes
     )
-    checksum = _pack_checksum(_digest(header + meta))
+    checksum = _pack_checksums(
+        _digest(header + meta) & _HALF,
+        0 if payload is None else _digest(payload[:ASSIGNED_BYTES]) & _HALF,
+    )
     if payload is None:
         parts.append(b"".join((header, checksum, meta, PADDING[meta_bytes & 7])))
     elif payload_bytes <= _JOIN_BYTES:
@@ -83,10 +93,21 @@ def frame(
             parts.append(PADDING[payload_bytes & 7])
 
 
+def is_header(header: bytes, meta: bytes, checksum: int) -> bool:
+    """Whether the checksum of a record's first 48 bytes and its meta holds."""
+    return _digest(header + meta) & _HALF == checksum
+
+
+def is_assigned(payload: memoryview, checksum: int) -> bool:
+    """Whether the start of a payload is what was written."""
+    return _digest(payload[:ASSIGNED_BYTES]) & _HALF == checksum
+
+
 def payload_of(record: Buffer) -> memoryview:
     """The payload in the bytes of one whole record, as a view; its own checksum is not verified.
 
-    DamagedError: these bytes are not a record with a payload, or its header or meta is damaged.
+    DamagedError: these bytes are not a record with a payload, or its header, its meta or the start
+    of the payload is damaged.
     """
     view = memoryview(record)
     if len(view) < RECORD_HEADER_BYTES or view[:4] != MAGIC:
@@ -94,12 +115,15 @@ def payload_of(record: Buffer) -> memoryview:
     _, length, _, _, _, _, _, _, _, meta_bytes, payload_bytes = HEADER.unpack_from(view)
     if length != len(view) or length != record_length(meta_bytes, payload_bytes):
         raise DamagedError("a record does not have the length that it should have")
-    meta = view[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + meta_bytes]
-    (checksum,) = CHECKSUM.unpack_from(view, CHECKED_BYTES)
-    if checksum != _digest(b"".join((view[:CHECKED_BYTES], meta))) or not payload_bytes:
+    meta = bytes(view[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + meta_bytes])
+    checksum, of_payload = CHECKSUMS.unpack_from(view, CHECKED_BYTES)
+    if not is_header(bytes(view[:CHECKED_BYTES]), meta, checksum) or not payload_bytes:
         raise DamagedError("the checksum of a record does not hold")
     start = payload_location(0, meta_bytes)
-    return view[start : start + payload_bytes]
+    payload = view[start : start + payload_bytes]
+    if not is_assigned(payload, of_payload):
+        raise DamagedError("the start of a batch is not what was written")
+    return payload
 
 
 FILE_MAGIC = b"PSF1"

@@ -21,6 +21,8 @@ from penstock.store.record import (
     MIN_PAYLOAD_BYTES,
     PAYLOAD_CHECKSUM_AT,
     PAYLOAD_LENGTH_AT,
+    is_assigned,
+    is_header,
     record_length,
 )
 from penstock.wire.entry import RECORD_HEADER_BYTES
@@ -28,7 +30,7 @@ from penstock.wire.entry import RECORD_HEADER_BYTES
 CHUNK_BYTES = 4 << 20
 
 _digest = xxhash.xxh3_64_intdigest
-_unpack_header = Struct(HEADER.format + "Q").unpack_from
+_unpack_header = Struct(HEADER.format + "II").unpack_from
 _unpack_checksum = CHECKSUM.unpack_from
 _unpack_length = Struct("<I").unpack_from
 _unpack_position = Struct("<Q").unpack_from
@@ -50,6 +52,14 @@ class Record:
     location: int
     synced: int
     length: int
+    checksum: int = 0
+    """Of the first bytes of the payload."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the payload, if there is one, is what was written."""
+        payload = self.payload
+        return payload is None or (is_assigned(payload, self.checksum) and is_intact(payload))
 
 
 class Damage(NamedTuple):
@@ -111,7 +121,7 @@ class _Scan:
         while True:
             for record in self._whole(offset):
                 offset = record.location - self.base + record.length
-                if self.verify and record.payload is not None and not is_intact(record.payload):
+                if self.verify and not record.is_intact:
                     yield self._bad_payload(record)
                 else:
                     yield record
@@ -140,7 +150,7 @@ class _Scan:
             chunk, at = self._load(offset, self.chunk_bytes), 0
         (
             magic, length, position, synced, shard, kind, _, epoch, number, meta_bytes,
-            payload_bytes, checksum,
+            payload_bytes, checksum, of_payload,
         ) = _unpack_header(chunk, at)  # fmt: skip
         if magic != MAGIC or position != self.base + offset:
             return None
@@ -152,14 +162,18 @@ class _Scan:
             chunk, at = self._load(offset, max(length, self.chunk_bytes)), 0
         meta_at = at + RECORD_HEADER_BYTES
         meta = chunk[meta_at : meta_at + meta_bytes]
-        if _digest(chunk[at : at + CHECKED_BYTES] + meta) != checksum:
+        if not is_header(chunk[at : at + CHECKED_BYTES], meta, checksum):
             return None
         payload_at = meta_at + meta_bytes + (-meta_bytes & 7)
         payload = None
+        if not payload_bytes and of_payload:
+            return None
         if payload_bytes:
             payload = memoryview(chunk)[payload_at : payload_at + payload_bytes]
         where = position + payload_at - at
-        return Record(shard, kind, epoch, number, meta, payload, where, position, synced, length)
+        return Record(
+            shard, kind, epoch, number, meta, payload, where, position, synced, length, of_payload
+        )
 
     def _load(self, offset: int, size: int) -> bytes:
         """Read a chunk that starts at `offset`; padded with zeros if the file got shorter."""
