@@ -20,12 +20,12 @@ from penstock.errors import PenstockError, UnavailableError
 if TYPE_CHECKING:
     from penstock.client.aio_cluster import AsyncCluster
 
-_TICK_S = 1.0
-_SILENT_S = 2.0  # a node that owes an answer and says nothing for so long may be gone
+_TICK_S = 0.5
+_SILENT_S = 1.5  # a node that owes an answer and says nothing for so long may be gone
 _TELLERS = 2  # nodes that are asked to say when there is a newer map: one of them may be cut off
 _TELL_S = 30.0  # how long they hold that question
 _APART_S = 0.01  # between news: a cluster in turmoil has many maps, and only the last counts
-_POLL_TICKS = 5  # between polls, where somebody tells; else each tick
+_POLL_TICKS = 10  # between polls, where somebody tells; else each tick
 
 
 class Watch:

@@ -73,7 +73,7 @@ class Member:
         stored = engine.consensus
         raft = Raft.restore(
             node, first, hard_state=stored.hard_state, snapshot=stored.base,
-            entries=stored.entries, seed=seed, now_us=now_us,
+            entries=stored.entries, seed=seed, now_us=now_us, settings=CONSENSUS,
         )  # fmt: skip
         state = ClusterState()
         if stored.base is not None and stored.base.data:

@@ -15,7 +15,7 @@ from penstock.cluster.state import ClusterState
 from penstock.cluster.view import Figures, Limits
 from penstock.errors import ConflictError
 
-DOWN_AFTER_US = 1_200_000
+DOWN_AFTER_US = 1_000_000
 PLAN_US = 50_000  # between two plans
 DEPOSED_REPORTERS = 2  # halve its time-out, which leaves room for two heartbeats if it lives
 

@@ -30,7 +30,7 @@ from penstock.core.epochs import Epochs
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
-PATIENCE_US = 1_000_000  # a member of the in-sync set that accepts nothing for so long is left out
+PATIENCE_US = 800_000  # a member of the in-sync set that accepts nothing for so long is left out
 WINDOW_BYTES = 4 << 20  # on the way to one follower of one shard
 
 
