@@ -16,7 +16,7 @@ from penstock.cluster.consensus.membership import Membership
 from penstock.cluster.consensus.raft import Raft
 from penstock.cluster.levels import REPAIRS
 from penstock.cluster.map import Speaks, Stated
-from penstock.cluster.plane.plane import SPEAKS, ControlPlane
+from penstock.cluster.plane.plane import CONSENSUS, SPEAKS, ControlPlane
 from penstock.cluster.plane.plane import Out as PlaneOut
 from penstock.cluster.replication.messages import pack, unpack
 from penstock.cluster.state import ClusterState
