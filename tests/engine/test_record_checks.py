@@ -117,6 +117,6 @@ def test_a_follower_takes_nothing_of_it():
     before = shard.last
     hostile = Records(0, place.epoch, 0, [record(before + 1, epoch=place.epoch, payload=damaged())])
     with pytest.raises(ProtocolError, match=f"record {before + 1} of shard 0"):
-        member.receive(place.owner, memoryview(b"r" + b"".join(pack(hostile))), world.now_us)
+        member.receive(place.owner, [memoryview(b"r" + b"".join(pack(hostile)))], world.now_us)
     world.run(1_000_000)
     assert shard.last == before

@@ -6,7 +6,7 @@ every event, of the engine too, it calls `pump`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -104,8 +104,16 @@ class Member:
 
     # --- events ----------------------------------------------------------------------------
 
-    def receive(self, source: int, data: memoryview, now_us: int) -> None:
-        """What arrived over a link; ProtocolError if it makes no sense: close the link."""
+    def receive(self, source: int, messages: Iterable[memoryview], now_us: int) -> None:
+        """What arrived over a link, all that came together: what follows from it goes out together
+        as well. ProtocolError if one makes no sense, after what came before it: close the link."""
+        try:
+            for message in messages:
+                self._receive_one(source, message, now_us)
+        finally:
+            self.pump(now_us)
+
+    def _receive_one(self, source: int, data: memoryview, now_us: int) -> None:
         if not data:
             raise ProtocolError("an empty message between nodes")
         kind, body = bytes(data[:1]), data[1:]
@@ -125,7 +133,6 @@ class Member:
             self.stealing.receive(source, unpack_steal(body), now_us)
         else:
             raise ProtocolError(f"message {kind!r} between nodes is not known")
-        self.pump(now_us)
 
     def linked(self, node: int, now_us: int, stated: Stated | None = None) -> None:
         """There is a new connection to a node; nothing sent over an older one arrives any more.

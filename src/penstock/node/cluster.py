@@ -25,6 +25,7 @@ from penstock.store.disk import Disk
 from penstock.wire import messages as m
 from penstock.wire.buffers import Buffer
 
+SHORTEST_TICK_S = 0.01  # a tick looks at all shards: not more often, whatever is due
 LONGEST_TICK_S = 0.05  # events may bring forward what is due; so late it is noticed at most
 SUSPECT_US = 250_000  # how often the leader, perhaps a new one, hears who cannot be reached
 
@@ -208,8 +209,7 @@ class Cluster:
         """Messages of a node. ProtocolError if one makes no sense."""
         now_us = self.now_us()
         try:
-            for message in messages:
-                self.member.receive(node, message, now_us)
+            self.member.receive(node, messages, now_us)
         except PenstockError:
             raise
         except Exception as defect:  # whatever the other node sends must not end this one
@@ -236,7 +236,8 @@ class Cluster:
             return
         self.pump()
         wait_s = (self.member.next_due() - self.now_us()) / 1e6
-        self._timer = self._loop.call_later(min(max(wait_s, 0.001), LONGEST_TICK_S), self._tick)
+        wait_s = min(max(wait_s, SHORTEST_TICK_S), LONGEST_TICK_S)
+        self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _let_pass(self, now_us: int) -> None:
         if now_us >= self._suspect_us and not self.member.plane.leaving:

@@ -247,7 +247,7 @@ class World:
             if self._later(host, arrive):
                 return
             if self.links.get(frozenset((source, target))) == life and host.member is not None:
-                host.member.receive(source, memoryview(data), self.now_us)
+                host.member.receive(source, [memoryview(data)], self.now_us)
                 self._settle(host)
 
         self._at(due_us - self.now_us, arrive)

@@ -40,7 +40,7 @@ def test_shards_that_are_not_there():
     ]
     for message in messages:
         with pytest.raises(ProtocolError):
-            fabric.member(1).receive(2, memoryview(b"o" + pack_outbox(message)), fabric.now_us)
+            fabric.member(1).receive(2, [memoryview(b"o" + pack_outbox(message))], fabric.now_us)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93\xa1F\x01\x02", b"\x92\xa1A\x01"])
@@ -54,7 +54,7 @@ def test_answers_that_nobody_waits_for_do_nothing():
     home, away = fabric.shard_of(1), fabric.shard_of(2)
     last = fabric.shard(home).last
     for message in (Bound(77, Binding.BOUND), Secured(77, 0, ""), Refused(home, away)):
-        fabric.member(1).receive(2, memoryview(b"o" + pack_outbox(message)), fabric.now_us)
+        fabric.member(1).receive(2, [memoryview(b"o" + pack_outbox(message))], fabric.now_us)
     assert fabric.shard(home).last == last
 
 
@@ -66,7 +66,7 @@ def test_definitions_that_are_too_new_are_waited_for():
     member = fabric.member(2)
     for version in (1 << 30, 0):
         message = Forward(home, away, version, [part])
-        member.receive(1, memoryview(b"o" + pack_outbox(message)), fabric.now_us)
+        member.receive(1, [memoryview(b"o" + pack_outbox(message))], fabric.now_us)
         answers = [b"".join(parts) for node, parts in member.peers if node == 1]
         refused = b"o" + pack_outbox(Refused(home, away))
         assert (refused in answers) == (version > 0)

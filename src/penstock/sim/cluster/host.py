@@ -207,7 +207,7 @@ class NodeHost(Host):
             return
         now_us = self.now_us
         for message in messages:
-            self.member.receive(other, memoryview(message), now_us)
+            self.member.receive(other, [memoryview(message)], now_us)
 
     # --- driving the member ----------------------------------------------------------------
 
