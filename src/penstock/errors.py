@@ -110,7 +110,8 @@ class ForgottenError(ConflictError):
 
 
 class VersionError(ConflictError):
-    """This release of Penstock does not speak what the cluster's nodes speak with each other."""
+    """This release of Penstock does not speak what the cluster's nodes speak with each other, or
+    does not read the layout of a data directory."""
 
     code = 34
     advice = "Start the node with the release of the other nodes."

@@ -9,7 +9,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import DamagedError
+from penstock.errors import DamagedError, VersionError
 from penstock.store.record import (
     ASSIGNED_BYTES,
     FILE_HEADER_BYTES,
@@ -47,13 +47,20 @@ def test_record_golden_vector() -> None:
 def test_file_header_golden_vector() -> None:
     data = FileHeader("s", 0x22, 17, 0x0123456789ABCDEF, 5 << 32 | 640).pack()
     assert data[:56].hex() == (
-        "505346310100730022000000"
+        "505346310200730022000000"
         + "11000000"
         + "efcdab8967452301"
         + "8002000005000000"
         + "00" * 24
     )
-    assert data[56:].hex() == "3786165e3081d382"
+    assert data[56:].hex() == "6061f0268c1c8dad"
+
+
+def test_a_file_of_another_layout_is_refused_whole() -> None:
+    body = FileHeader("j", 1, 2, 3, 4).pack()[:-8]
+    older = body[:4] + b"\1\0" + body[6:]
+    with pytest.raises(VersionError, match="layout 1; this release reads layout 2"):
+        FileHeader.parse(older + struct.pack("<Q", xxhash.xxh3_64_intdigest(older)))
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 511, 512, 513, 5000])

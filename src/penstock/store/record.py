@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from penstock.errors import DamagedError
+from penstock.errors import DamagedError, VersionError
 from penstock.wire.buffers import Buffer, pad8
 from penstock.wire.entry import RECORD_HEADER_BYTES, payload_location
 
@@ -128,7 +128,7 @@ def payload_of(record: Buffer) -> memoryview:
 
 FILE_MAGIC = b"PSF1"
 FILE_HEADER_BYTES = 64
-FILE_VERSION = 1
+FILE_VERSION = 2
 NO_SHARD = 0xFFFFFFFF
 
 _FILE_HEADER = struct.Struct("<4sHBxIIQQ24x")
@@ -158,7 +158,10 @@ class FileHeader(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> FileHeader | None:
-        """The header in `data`, or None when it is damaged, torn or of another version."""
+        """The header in `data`, or None when it is damaged or torn.
+
+        VersionError: it is whole, and of another version of this layout.
+        """
         body = data[: _FILE_HEADER.size]
         if len(data) < FILE_HEADER_BYTES or body[:4] != FILE_MAGIC:
             return None
@@ -167,5 +170,8 @@ class FileHeader(NamedTuple):
             return None
         _, version, kind, number, shard, directory, follows = _FILE_HEADER.unpack(body)
         if version != FILE_VERSION:
-            return None
+            raise VersionError(
+                f"data files of layout {version}; this release reads layout {FILE_VERSION}",
+                advice="Nothing was changed. Open the directory with the release that wrote it.",
+            )
         return cls(chr(kind), number, shard, directory, follows)
