@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.blocking_messages import Delivery, Message
+from penstock.client.consume import ConsumeState
 from penstock.client.delivery import read_grants
 from penstock.client.settle import Settler
 from penstock.errors import DamagedError, ProtocolError
@@ -48,6 +49,21 @@ def test_only_granted_rows_are_seen():
     assert messages[1].headers == {"n": b"3"}
     assert messages[1].timestamp.year == 1970
     assert (messages[1].deliveries, messages[1].shard) == (1, 3)
+
+
+def test_who_wants_fewer_messages_than_came_gives_the_others_back():
+    """Several nodes may deliver more than one part that is not wanted any more."""
+    state = ConsumeState(Settler(1), Message, None, None, max_messages=3)
+    parts = [(grant, 10 * grant, 2, batch_of(2, 10 * grant)) for grant in (1, 2, 3, 4)]
+    state.subscription.inbox += [delivery(*parts[:3]), delivery(parts[3])]
+    state.open()
+    seen = []
+    while (messages := state.messages()) is not None:
+        seen += [message.value for message in messages]
+    assert seen == [b"v10", b"v11", b"v20"]
+    assert state.finished
+    back = [(item.grant, item.position, item.count) for item in state.unhanded()]
+    assert back == [(2, 21, 1), (3, 30, 2), (4, 40, 2)]
 
 
 def test_a_cut_batch_keeps_the_positions_of_its_rows():

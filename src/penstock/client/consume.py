@@ -121,8 +121,9 @@ class ConsumeState(Generic[M]):
         self._unseen.extend(read_grants(self.subscription.inbox.popleft(), self.settler))
 
     def messages(self) -> Iterator[M] | None:
-        """The messages of the next part that was opened; None when another must be opened."""
-        if not self._unseen:
+        """The messages of the next part that was opened; None when another must be opened, or as
+        many as were wanted have been handed out."""
+        if not self._unseen or self.finished:
             return None
         part = self._unseen.popleft()
         self._count(part)
