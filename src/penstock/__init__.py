@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
     from penstock.wire.batch import Batch
-    from penstock.wire.messages import ClaimInfo, Entry, StreamInfo, TxnReceipt
+    from penstock.wire.messages import ClaimInfo, ClaimStatus, Entry, StreamInfo, TxnReceipt
 
 __all__ = [
     "Batch",
     "BatchConsumer",
     "ClaimInfo",
+    "ClaimStatus",
     "Consumer",
     "DeadLetters",
     "Delivery",
@@ -68,7 +69,7 @@ _HOMES = {
     "embedded": "open_fabric",
     "errors": "PenstockError",
     "wire.batch": "Batch",
-    "wire.messages": "ClaimInfo Entry StreamInfo TxnReceipt",
+    "wire.messages": "ClaimInfo ClaimStatus Entry StreamInfo TxnReceipt",
 }
 _home_of = {name: home for home, names in _HOMES.items() for name in names.split()}
 _real_name = {"open": "open_fabric"}

@@ -34,7 +34,7 @@ from penstock.wire.frames import (
 )
 
 SHARDS = 16
-_OF_PARTITIONS = (messages.Offsets, messages.OffsetAt, messages.Committed)
+_OF_PARTITIONS = (messages.Offsets, messages.OffsetAt, messages.Committed, messages.Claims)
 _read_welcome = msgspec.msgpack.Decoder(messages.Welcome).decode
 
 
@@ -299,6 +299,9 @@ class _Connection:
         elif isinstance(call, messages.Commit):
             placement = self._placement(call.stream)
             shards = [placement[partition] for partition, _, _ in call.offsets]
+        elif isinstance(call, messages.Renew):
+            placement = self._placement(call.stream)
+            shards = [placement[partition] for partition, _ in call.claims]
         elif isinstance(call, _OF_PARTITIONS):
             placement = self._placement(call.stream)
             chosen = range(len(placement)) if call.partitions is None else call.partitions

@@ -198,3 +198,21 @@ def test_sessions(cluster):
         assert await table.get("k") is None
 
     run(cluster, use)
+
+
+def test_claims_of_nodes_that_do_not_answer_are_left_out(cluster):
+    async def use(fabric: aio.AsyncFabric) -> None:
+        topic = await fabric.topic("t", 6)
+        tokens = {each: (await topic.claim(each, "g", "me", 30)).token for each in range(6)}
+        away = {each for each in range(6) if topic.info.placement[each] in cluster.owned(2)}
+        assert 0 < len(away) < 6
+        there = {each: True for each in range(6) if each not in away}
+        cluster.nodes[2].silent = True
+        assert await topic.renew("g", "me", tokens, within=0.3) == there
+        assert set(await topic.claims("g", within=0.3)) == set(there)
+        cluster.nodes[2].kill()
+        assert await topic.renew("g", "me", tokens, within=0.3) == there
+        cluster.move(cluster.owned(2), to=3)
+        assert await topic.renew("g", "me", tokens) == dict.fromkeys(range(6), True)
+
+    run(cluster, use)

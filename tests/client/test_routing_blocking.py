@@ -481,3 +481,23 @@ def test_the_last_messages_do_not_come_one_at_a_time(cluster, fabric, monkeypatc
     with queue.consume(max_messages=600, prefetch=60, idle_timeout=3.0) as consumer:
         assert len([message.ack() for message in consumer]) == 600
     assert len(told) < 150
+
+
+def test_claims_of_nodes_that_do_not_answer_are_left_out(cluster, fabric):
+    topic = fabric.topic("t", partitions=6)
+    tokens = {each: topic.claim(each, "g", "me", 30).token for each in range(6)}
+    away = {each for each in range(6) if topic.info.placement[each] in cluster.owned(2)}
+    assert 0 < len(away) < 6
+    cluster.nodes[2].silent = True
+    there = {each: True for each in range(6) if each not in away}
+    assert topic.renew("g", "me", tokens, within=0.3) == there
+    assert set(topic.claims("g", within=0.3)) == set(there)
+    assert set(topic.claims("g", states=True, within=0.3)) == set(there)
+    cluster.nodes[2].kill()
+    assert topic.renew("g", "me", tokens, within=0.3) == there
+    cluster.move(cluster.owned(2), to=3)
+    assert topic.renew("g", "me", tokens) == dict.fromkeys(range(6), True)
+    assert [each.owner for each in topic.claims("g").values()] == ["me"] * 6
+    fabric.close()
+    with pytest.raises(ClosedError):
+        topic.claims("g", within=0.3)

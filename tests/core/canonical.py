@@ -91,8 +91,9 @@ def _add(places: dict[int, tuple[Any, ...]], state: str, runs: Any) -> None:
 
 
 def _partition(partition: Partition) -> tuple[Any, ...]:
-    claims = {g: (c.owner, c.token, c.lease_us) for g, c in partition.claims.items()}
+    claims = {g: (c.owner, c.token, c.lease_us, c.reserved) for g, c in partition.claims.items()}
     return (
         partition.start, partition.end, partition.bytes, dict(partition.commits), claims,
+        dict(partition.states), partition.states_bytes,
         dict(partition.thin), list(partition.damage), list(partition.index.rows()),
     )  # fmt: skip

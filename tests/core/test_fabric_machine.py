@@ -43,6 +43,8 @@ class FabricMachine(RuleBasedStateMachine):
         self.rows: list[list[tuple[int, bytes, int]]] = [[] for _ in range(PARTITIONS)]
         self.ends = [0] * PARTITIONS
         self.commits: dict[tuple[str, int], int] = {}
+        self.states: dict[tuple[str, int], bytes] = {}
+        self.reserved: dict[tuple[str, int], str] = {}
         self.claims: dict[tuple[str, int], tuple[str, int, int]] = {}
         self.cells: dict[bytes, tuple[bytes, int, int, int]] = {}
         self.sessions: dict[int, int] = {}
@@ -89,9 +91,14 @@ class FabricMachine(RuleBasedStateMachine):
             assert bool(found) == bool(wanted)
             assert max_bytes == 1 or found == wanted
 
-    @rule(partition=NUMBERS, group=GROUPS, offset=st.integers(-1, 20), token=st.integers(0, 3))
-    def commit_offset(self, partition: int, group: str, offset: int, token: int) -> None:
-        call = m.Commit(self.topic, group, [(partition, offset, token)])
+    @rule(
+        partition=NUMBERS, group=GROUPS, offset=st.integers(-1, 20), token=st.integers(0, 3),
+        state=st.binary(max_size=3),
+    )  # fmt: skip
+    def commit_offset(
+        self, partition: int, group: str, offset: int, token: int, state: bytes
+    ) -> None:
+        call = m.Commit(self.topic, group, [(partition, offset, token)], [state] if state else [])
         if not 0 <= offset <= self.ends[partition]:
             with pytest.raises(InvalidError):
                 self.node.call(call)
@@ -101,6 +108,7 @@ class FabricMachine(RuleBasedStateMachine):
         else:
             self.node.call(call)
             self.commits[group, partition] = offset
+            self.states[group, partition] = state
 
     def _is_fenced(self, group: str, partition: int, token: int) -> bool:
         owner, current, deadline_us = self.claims.get((group, partition), ("", token, 0))
@@ -117,20 +125,46 @@ class FabricMachine(RuleBasedStateMachine):
                 self.node.call(call)
             return
         info = self.node.call(call)
-        if not (current and token) and holder and deadline_us > self.node.now_us:
-            assert info == {"owner": holder, "token": 0}
+        lasts = deadline_us > self.node.now_us
+        reserved = self.reserved.get((group, partition), "")
+        if not (current and token) and lasts and owner not in (holder, "" if holder else reserved):
+            assert info == {"owner": holder or reserved, "token": 0}
             return
-        wanted = current if current and token else current + 1
+        wanted = current if current and (token or (lasts and holder)) else current + 1
+        self.reserved[group, partition] = ""
         assert info == {"owner": owner, "token": wanted}
         self.claims[group, partition] = (owner, wanted, self.node.now_us + 5_000_000)
 
-    @rule(partition=NUMBERS, group=GROUPS, token=st.integers(1, 3))
-    def unclaim(self, partition: int, group: str, token: int) -> None:
+    @rule(partition=NUMBERS, group=GROUPS, token=st.integers(1, 3), to=st.just("") | OWNERS)
+    def unclaim(self, partition: int, group: str, token: int, to: str) -> None:
         holder, current, _ = self.claims.get((group, partition), ("", 0, 0))
         held = bool(holder) and token == current
-        assert self.node.call(m.Unclaim(self.topic, partition, group, token)) == held
+        call = m.Unclaim(self.topic, partition, group, token, to, 2000 if to else 0)
+        assert self.node.call(call) == held
         if held:
-            self.claims[group, partition] = ("", current, 0)
+            until_us = self.node.now_us + 2_000_000 if to else 0
+            self.claims[group, partition] = ("", current, until_us)
+            self.reserved[group, partition] = to
+
+    @rule(group=GROUPS, owner=OWNERS, token=st.integers(1, 3))
+    def renew(self, group: str, owner: str, token: int) -> None:
+        numbers = range(len(self.ends))
+        told = self.node.call(m.Renew(self.topic, group, owner, [(n, token) for n in numbers]))
+        for partition, renewed in enumerate(told):
+            held = self.claims.get((group, partition), ("", 0, 0))[:2] == (owner, token)
+            assert renewed == held
+            if held:
+                self.claims[group, partition] = (owner, token, self.node.now_us + 5_000_000)
+
+    @rule(group=GROUPS)
+    def look_at_claims(self, group: str) -> None:
+        for partition, told in enumerate(self.node.call(m.Claims(self.topic, group, None, True))):
+            holder, current, deadline_us = self.claims.get((group, partition), ("", 0, 0))
+            assert (told["owner"], told["token"]) == (holder, current)
+            assert told["left_ms"] == max(0, -(-(deadline_us - self.node.now_us) // 1000))
+            assert told["offset"] == self.commits.get((group, partition))
+            assert told["state"] == self.states.get((group, partition), b"")
+            assert told["reserved"] == self.reserved.get((group, partition), "")
 
     # --- tables ----------------------------------------------------------------------------
 
@@ -219,7 +253,7 @@ class FabricMachine(RuleBasedStateMachine):
         producer = 50 + home
         call = m.Transact(producer, self._next(producer), home)
         call.writes.append(m.TxnWrite(self.table, key, b"txn", if_version))
-        call.commits.append(m.TxnCommit(self.topic, partition, group, offset, token))
+        call.commits.append(m.TxnCommit(self.topic, partition, group, offset, token, b"txn"))
         call.pushes.append(m.TxnPush(self.topic, partition, 0, batch))
         cell = self._live(key)
         refused = (
@@ -240,6 +274,7 @@ class FabricMachine(RuleBasedStateMachine):
         version = self.node.call(m.Get(self.table, key))["version"]
         self.cells[key] = (b"txn", version, 0, 0)
         self.commits[group, partition] = offset
+        self.states[group, partition] = b"txn"
         self._published(partition, [b"txn", key])
         self.last_txn = call
 
@@ -295,7 +330,8 @@ class FabricMachine(RuleBasedStateMachine):
         now_us = self.node.now_us
         self.sessions = dict.fromkeys(self.sessions, now_us + 4_000_000)
         for name, (owner, token, _) in self.claims.items():
-            self.claims[name] = (owner, token, now_us + 5_000_000 if owner else 0)
+            lease_us = 5_000_000 if owner else 2_000_000 if self.reserved.get(name) else -now_us
+            self.claims[name] = (owner, token, now_us + lease_us)
         self._watch()
 
     @invariant()

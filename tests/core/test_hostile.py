@@ -84,8 +84,9 @@ def test_hot_verbs_with_extreme_numbers(data: Any) -> None:
 
 CALLS: list[type[Any]] = [
     m.Open, m.Configure, m.Delete, m.Streams, m.Stats, m.StreamStats, m.Purge, m.Redrive, m.Release,
-    m.Producer, m.Offsets, m.OffsetAt, m.Commit, m.Committed, m.Claim, m.Unclaim, m.Put, m.Get,
-    m.Remove, m.Scan, m.Watch, m.SessionOpen, m.SessionKeep, m.SessionClose, m.Transact,
+    m.Producer, m.Offsets, m.OffsetAt, m.Commit, m.Committed, m.Claim, m.Unclaim, m.Renew,
+    m.Claims, m.Put, m.Get, m.Remove, m.Scan, m.Watch, m.SessionOpen, m.SessionKeep,
+    m.SessionClose, m.Transact,
 ]  # fmt: skip
 
 
@@ -100,13 +101,15 @@ def values_for(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(st.builds(m.TxnPush, *place, st.sampled_from([b"", batch])), max_size=2)
     if "TxnCommit" in shown:
         group = st.sampled_from(["", "g"])
-        place = [st.integers(1, 6), SIGNED]
-        return st.lists(st.builds(m.TxnCommit, *place, group, SIGNED, SIGNED), max_size=2)
+        parts = [st.integers(1, 6), SIGNED, group, SIGNED, SIGNED, st.binary(max_size=2)]
+        return st.lists(st.builds(m.TxnCommit, *parts), max_size=2)
     if "TxnWrite" in shown:
         parts = [st.binary(max_size=2), st.none() | st.binary(max_size=2), st.none() | SIGNED]
         return st.lists(st.builds(m.TxnWrite, st.integers(1, 6), *parts, SIGNED), max_size=2)
     if "tuple[int, int, int]" in shown:
         return st.lists(st.tuples(SIGNED, SIGNED, SIGNED), max_size=2)
+    if "tuple[int, int]" in shown:
+        return st.lists(st.tuples(SIGNED, SIGNED), max_size=2)
     if "dict" in shown:
         names = st.sampled_from(["lease_ms", "ttl_ms", "partitions", "durability", "nosuch"])
         return st.dictionaries(names, SIGNED | st.text(max_size=3) | st.none(), max_size=2)

@@ -257,10 +257,13 @@ class Script:
         self._call(m.OffsetAt(self.streams[name], self.node.now_us - int(back_ms) * 1000))
 
     def do_commit(
-        self, name: str, group: str, partition: str, offset: str, token: str = "0"
-    ) -> None:
+        self, name: str, group: str, partition: str, offset: str, token: str = "0",
+        state: str | None = None, size: str = "1",
+    ) -> None:  # fmt: skip
+        """`size`: so many times the state."""
         place = (int(partition), int(offset), int(token))
-        self._call(m.Commit(self.streams[name], group, [place]))
+        states = [] if state is None else [state.encode() * int(size)]
+        self._call(m.Commit(self.streams[name], group, [place], states))
 
     def do_committed(self, name: str, group: str) -> None:
         self._call(m.Committed(self.streams[name], group))
@@ -272,8 +275,27 @@ class Script:
             m.Claim(self.streams[name], int(partition), group, owner, int(lease), int(token))
         )
 
-    def do_unclaim(self, name: str, partition: str, group: str, token: str) -> None:
-        self._call(m.Unclaim(self.streams[name], int(partition), group, int(token)))
+    def do_unclaim(
+        self, name: str, partition: str, group: str, token: str, to: str = "", reserve: str = "0"
+    ) -> None:
+        self._call(
+            m.Unclaim(self.streams[name], int(partition), group, int(token), to, int(reserve))
+        )
+
+    def do_renew(self, name: str, group: str, owner: str, *claims: str) -> None:
+        """Claims: PARTITION:TOKEN."""
+        pairs = [(int(part), int(token)) for part, token in (each.split(":") for each in claims)]
+        self._call(m.Renew(self.streams[name], group, owner, pairs))
+
+    def do_claims(self, name: str, group: str, *partitions: str, states: str = "1") -> None:
+        chosen = list(map(int, partitions)) or None
+        call = m.Claims(self.streams[name], group, chosen, states == "1")
+        request = self.node.send(Verb.CALL, _pack(call), connection=self.connection)
+        self.readers[request] = self._statuses
+
+    @staticmethod
+    def _statuses(answer: Answer) -> str:
+        return "\n".join(_status(m.ClaimStatus(**each)) for each in answer.value())
 
     # --- tables ----------------------------------------------------------------------------
 
@@ -310,7 +332,7 @@ class Script:
 
     def do_transact(self, *parts: str, sequence: str = "0", home: str = "0") -> None:
         """Parts: ack:QUEUE:VALUE, push:STREAM:VALUE, put:TABLE:KEY:VALUE[:VERSION],
-        commit:TOPIC:GROUP:OFFSET[:TOKEN]."""
+        commit:TOPIC:GROUP:OFFSET[:TOKEN[:STATE]]."""
         call = m.Transact(99, int(sequence), int(home))
         for part in parts:
             kind, name, *rest = part.split(":")
@@ -326,8 +348,20 @@ class Script:
                 call.writes.append(m.TxnWrite(stream, rest[0].encode(), rest[1].encode(), version))
             else:
                 token_number = int(rest[2]) if len(rest) > 2 else 0
-                call.commits.append(m.TxnCommit(stream, 0, rest[0], int(rest[1]), token_number))
+                state = rest[3].encode() if len(rest) > 3 else b""
+                call.commits.append(
+                    m.TxnCommit(stream, 0, rest[0], int(rest[1]), token_number, state)
+                )
         self._call(call)
+
+
+def _status(status: m.ClaimStatus) -> str:
+    who = status.owner or "nobody"
+    who += f" under {status.token}" if status.token else ""
+    who += f" for {status.left_ms} ms" if status.left_ms else ""
+    who += f", reserved for {status.reserved}" if status.reserved else ""
+    state = f" with {status.state.decode()}" if status.state else ""
+    return f"{who}; at {status.offset}{state}, lag {status.lag}, {status.age_ms} ms old"
 
 
 def _place(position: int) -> str:

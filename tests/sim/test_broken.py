@@ -367,6 +367,23 @@ def stale_commits_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "check_commit", lambda *_: None)
 
 
+def states_stay_behind(patch: pytest.MonkeyPatch) -> None:
+    committed = Partition.committed
+
+    def keep_the_first(self: Partition, group: str, offset: int, state: bytes = b"") -> None:
+        committed(self, group, offset, self.states.get(group, state))
+
+    patch.setattr(Partition, "committed", keep_the_first)
+
+
+def renewals_do_nothing(patch: pytest.MonkeyPatch) -> None:
+    def still_held(self: Partition, group: str, owner: str, token: int, _: int) -> bool:
+        claim = self.claims.get(group)
+        return claim is not None and (claim.owner, claim.token) == (owner, token)
+
+    patch.setattr(Partition, "renewed", still_held)
+
+
 def retention_too_eager(patch: pytest.MonkeyPatch) -> None:
     expired = Partition.expired_before
     patch.setattr(
@@ -454,6 +471,8 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (one_token_for_all, "none", "claims", "token used twice"),
     (tokens_only_written, "crash", "claims", "token used twice"),
     (stale_commits_accepted, "none", "claims", "stale commit"),
+    (states_stay_behind, "none", "claims", "state of another commit"),
+    (renewals_do_nothing, "none", "claims", "claimed by two"),
     (retention_too_eager, "none", "retention", "gap"),
     (size_counted_double, "none", "retention", "lost"),
     (nothing_is_trimmed, "none", "retention", "kept too"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.client import ops_push, ops_topic
+from penstock.client import ops_group, ops_push
 from penstock.core.changes import Change, Given, Op
 from penstock.core.effects import Append, Send
 from penstock.core.fabric import Fabric
@@ -301,7 +301,7 @@ def test_a_token_of_a_claim_is_not_given_again_after_a_power_loss() -> None:
     def script(_: Client) -> Script[None]:
         topic = yield from actor.open_topic()
         for member in range(12):
-            info = yield from ops_topic.claim(topic, 0, "group", f"member-{member}", 0.01)
+            info = yield from ops_group.claim(topic, 0, "group", f"member-{member}", 0.01)
             tokens.append(info.token)
             machine.host.crash(power_loss=True, down_us=1000)
             yield Sleep(1_000_000)

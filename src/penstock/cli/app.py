@@ -10,7 +10,7 @@ import importlib.util
 
 import typer
 
-from penstock.cli import cluster, doctor, queue, serve, stats, table, top, topic
+from penstock.cli import cluster, doctor, group, queue, serve, stats, table, top, topic
 from penstock.cli.command import new_app, told_errors
 
 OTHERS = {
@@ -24,6 +24,7 @@ app = new_app("Penstock: queues, topics and tables in one durable fabric.")
 app.command()(serve.serve)
 app.add_typer(queue.app, name="queue")
 app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
 app.add_typer(table.app, name="table")
 app.add_typer(cluster.app, name="cluster")
 app.command()(top.top)

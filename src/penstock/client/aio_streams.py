@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from penstock.client import ops_fabric, ops_push, ops_queue, ops_table, ops_topic
+from penstock.client import ops_fabric, ops_group, ops_push, ops_queue, ops_table, ops_topic
 from penstock.client.aio_loops import (
     AsyncBatchConsumer,
     AsyncConsumer,
@@ -176,10 +176,12 @@ class AsyncTopic(TopicState):
     publish_many = awaitable(ops_push.publish_many)
     offsets = awaitable(ops_topic.offsets)
     offset_at = awaitable(ops_topic.offset_at)
-    commit = awaitable(ops_topic.commit)
-    committed = awaitable(ops_topic.committed)
-    claim = awaitable(ops_topic.claim)
-    unclaim = awaitable(ops_topic.unclaim)
+    commit = awaitable(ops_group.commit)
+    committed = awaitable(ops_group.committed)
+    claim = awaitable(ops_group.claim)
+    unclaim = awaitable(ops_group.unclaim)
+    renew = awaitable(ops_group.renew)
+    claims = awaitable(ops_group.claims)
     stats = awaitable(ops_topic.stats)
     configure = awaitable(ops_fabric.configure)
     delete = awaitable(ops_topic.delete)

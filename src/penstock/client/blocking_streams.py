@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from penstock.client import ops_fabric, ops_push, ops_queue, ops_table, ops_topic
+from penstock.client import ops_fabric, ops_group, ops_push, ops_queue, ops_table, ops_topic
 from penstock.client.blocking_loops import (
     BatchConsumer,
     Consumer,
@@ -158,10 +158,12 @@ class Topic(TopicState):
     publish_many = blocking(ops_push.publish_many)
     offsets = blocking(ops_topic.offsets)
     offset_at = blocking(ops_topic.offset_at)
-    commit = blocking(ops_topic.commit)
-    committed = blocking(ops_topic.committed)
-    claim = blocking(ops_topic.claim)
-    unclaim = blocking(ops_topic.unclaim)
+    commit = blocking(ops_group.commit)
+    committed = blocking(ops_group.committed)
+    claim = blocking(ops_group.claim)
+    unclaim = blocking(ops_group.unclaim)
+    renew = blocking(ops_group.renew)
+    claims = blocking(ops_group.claims)
     stats = blocking(ops_topic.stats)
     configure = blocking(ops_fabric.configure)
     delete = blocking(ops_topic.delete)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock.client.inputs import check_name, milliseconds, moment_us
+from penstock.client.inputs import milliseconds, moment_us
 from penstock.client.requests import ANY, Request, Resend
 from penstock.client.spread import ask_owners, for_each, join_figures
 from penstock.client.state import TopicState
@@ -17,29 +17,16 @@ from penstock.errors import InvalidError, ProtocolError
 from penstock.wire.batch import Batch
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FETCH, FETCH_HEAD, FRAME_BYTES, FetchHead, Verb
-from penstock.wire.limits import MAX_BATCH_BYTES, MAX_LEASE_MS
-from penstock.wire.messages import (
-    Claim,
-    ClaimInfo,
-    Commit,
-    Committed,
-    Delete,
-    OffsetAt,
-    Offsets,
-    StreamStats,
-    Unclaim,
-)
+from penstock.wire.limits import MAX_BATCH_BYTES
+from penstock.wire.messages import Delete, OffsetAt, Offsets, StreamStats
 from penstock.wire.messages import Request as Call
 
 _HEAD_END = FRAME_BYTES + FETCH_HEAD.size
 _LENGTH_AT = slice(4, 8)  # of a batch
 
-_read_none = decoder(None)
 _read_bool = decoder(bool)
 _read_ints = decoder(list[int])
 _read_bounds = decoder(list[tuple[int, int]])
-_read_committed = decoder(list[int | None])
-_read_claim = decoder(ClaimInfo)
 _read_figures = decoder(dict[str, Any])
 
 FOLLOW_S = 5.0  # how long the node holds a fetch at the end of a partition
@@ -55,7 +42,7 @@ def offsets(topic: TopicState) -> Steps[list[tuple[int, int]]]:
 
 def _bounds(topic: TopicState, partitions: Sequence[int]) -> Steps[dict[int, tuple[int, int]]]:
     stream = topic.info.id
-    return _of_each(topic, partitions, lambda chosen: Offsets(stream, chosen), _read_bounds)
+    return of_each(topic, partitions, lambda chosen: Offsets(stream, chosen), _read_bounds)
 
 
 def offset_at(topic: TopicState, time: datetime | float) -> Steps[list[int]]:
@@ -67,84 +54,28 @@ def _arrivals(
     topic: TopicState, partitions: Sequence[int], time: datetime | float
 ) -> Steps[dict[int, int]]:
     stream, time_us = topic.info.id, moment_us(time)
-    return _of_each(topic, partitions, lambda chosen: OffsetAt(stream, time_us, chosen), _read_ints)
+    return of_each(topic, partitions, lambda chosen: OffsetAt(stream, time_us, chosen), _read_ints)
 
 
-def _of_each(
+def of_each(
     topic: TopicState,
     partitions: Sequence[int],
     call: Callable[[list[int] | None], Call],
     read: Callable[[Buffer], list[T]],
+    within_s: float | None = None,
+    named: bool = False,
 ) -> Steps[dict[int, T]]:
     """An answer for each of these partitions, in their order. `call` is about all that the topic
-    has or, in a cluster, about those of one node: others need not be up."""
+    has (with `named`, about these) or, in a cluster, about those of one node: others need not be
+    up. `within_s`: as in `for_each`."""
     if topic._routes is None:
-        every = yield from ask(call(None), read)
+        every = yield from ask(call(list(partitions) if named else None), read)
+        if named:
+            return dict(zip(partitions, every, strict=True))
         return {partition: every[partition] for partition in partitions}
     places = [(topic.info.placement[partition], partition) for partition in partitions]
-    found = yield from for_each(topic._routes, places, call, read)
+    found = yield from for_each(topic._routes, places, call, read, within_s)
     return dict(zip(partitions, found, strict=True))
-
-
-def commit(
-    topic: TopicState, group: str, offsets: Mapping[int, int], token: int = 0
-) -> Steps[None]:
-    """Commits, for each partition given, the next offset that the group will read.
-
-    Durable when it returns. In a cluster it is all or nothing for the partitions of one node.
-    `token`: of the claim under which it is done; FencedError if the claim
-    is not held any more.
-    """
-    rows = [(topic._check_partition(each), offset, token) for each, offset in offsets.items()]
-    if not rows:
-        raise InvalidError("commit needs at least one partition and its offset")
-    stream, name = topic.info.id, check_name(group)
-    if topic._routes is None:
-        yield from ask(Commit(stream, name, rows), _read_none)
-        return
-    placement = topic.info.placement
-
-    def part(shards: list[int]) -> Commit:
-        return Commit(stream, name, [row for row in rows if placement[row[0]] in shards])
-
-    shards = [placement[partition] for partition, _, _ in rows]
-    yield from ask_owners(topic._routes, shards, part, _read_none)
-
-
-def committed(topic: TopicState, group: str) -> Steps[dict[int, int]]:
-    """The committed offsets of a group, for the partitions that have one."""
-    return committed_of(topic, group, range(topic.partitions))
-
-
-def committed_of(
-    topic: TopicState, group: str, partitions: Sequence[int]
-) -> Steps[dict[int, int]]:
-    """The same, for some partitions only."""
-    stream, name = topic.info.id, check_name(group)
-    found: dict[int, int | None] = yield from _of_each(
-        topic, partitions, lambda chosen: Committed(stream, name, chosen), _read_committed
-    )
-    return {partition: offset for partition, offset in found.items() if offset is not None}
-
-
-def claim(
-    topic: TopicState, partition: int, group: str, owner: str, lease: float, token: int = 0
-) -> Steps[ClaimInfo]:
-    """Claims a partition for a member of a group, or renews the claim with this token.
-
-    The answer names the owner; its `token` is 0 if that is somebody else.
-    """
-    lease_ms = milliseconds("lease", lease, MAX_LEASE_MS)
-    chosen = topic._check_partition(partition)
-    request = Claim(topic.info.id, chosen, check_name(group), check_name(owner), lease_ms, token)
-    return ask(request, _read_claim, topic.info.placement[chosen])
-
-
-def unclaim(topic: TopicState, partition: int, group: str, token: int) -> Steps[bool]:
-    """Gives a claim up; whether it was still held."""
-    chosen = topic._check_partition(partition)
-    request = Unclaim(topic.info.id, chosen, check_name(group), token)
-    return ask(request, _read_bool, topic.info.placement[chosen])
 
 
 def stats(topic: TopicState) -> Steps[dict[str, Any]]:

@@ -16,7 +16,13 @@ from penstock.client.producer import shard_of
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.routing import Routes
 from penstock.client.steps import Finish, FinishAny, Start, Steps, body_of
-from penstock.errors import DeadlineError, MovedError, ProtocolError
+from penstock.errors import (
+    ClosedError,
+    DeadlineError,
+    MovedError,
+    ProtocolError,
+    UnavailableError,
+)
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Verb
 from penstock.wire.messages import Entry, pack
@@ -39,13 +45,17 @@ def ask_owners(
     shards: Iterable[int],
     call: Call | Callable[[list[int]], Call],
     read: Callable[[Buffer], Any],
+    within_s: float | None = None,
 ) -> Steps[list[Told]]:
     """Asks every owner of these shards once, all at the same time: the same of each, or what `call`
-    makes of its shards."""
-    ends_s = time.monotonic() + routes.timeout_s
+    makes of its shards. DeadlineError if one does not answer in time; with `within_s`, those that
+    do not answer so soon are left out instead."""
+    ends_s = time.monotonic() + (routes.timeout_s if within_s is None else within_s)
     left, told = list(dict.fromkeys(shards)), []
     while left:
         if time.monotonic() > ends_s:
+            if within_s is not None:
+                break
             raise DeadlineError(f"{len(left)} shards had no owner to be asked in time")
         started: list[tuple[int, list[int], Pending]] = []
         asked, left = routes.groups(left), []
@@ -57,16 +67,24 @@ def ask_owners(
                 pending: Pending = yield Start(request)
             except MovedError:
                 left += group
+            except UnavailableError as error:
+                if within_s is None or isinstance(error, ClosedError):
+                    raise
             else:
                 started.append((node, group, pending))
         for node, group, pending in started:
             yield FinishAny([pending], max(ends_s - time.monotonic(), 0.0))
             if not pending.done:
+                if within_s is not None:
+                    continue
                 raise DeadlineError(f"node {node} did not answer in time")
             try:
                 answer: bytearray = yield Finish(pending)
             except MovedError:
                 left += group
+            except UnavailableError as error:
+                if within_s is None or isinstance(error, ClosedError):
+                    raise
             else:
                 told.append(Told(node, group, read(body_of(answer))))
     return told
@@ -84,8 +102,10 @@ def for_each(
     items: Sequence[tuple[int, Any]],
     call: Callable[[list[Any]], Call],
     read: Callable[[Buffer], Any],
+    within_s: float | None = None,
 ) -> Steps[list[Any]]:
-    """Asks about items, given with their shards: an answer for each, in the order given.
+    """Asks about items, given with their shards: an answer for each, in the order given. None for
+    those of nodes that did not answer `within_s`, if that is given.
 
     ProtocolError if a node answers for more or fewer than it was asked about.
     """
@@ -99,7 +119,7 @@ def for_each(
     def question(shards: list[int]) -> Call:
         return call([items[at][1] for at in places(shards)])
 
-    told = yield from ask_owners(routes, by_shard, question, read)
+    told = yield from ask_owners(routes, by_shard, question, read, within_s)
     answers: list[Any] = [None] * len(items)
     for each in told:
         asked = list(places(each.shards))

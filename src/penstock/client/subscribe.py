@@ -7,13 +7,8 @@ from collections.abc import Iterator, Sequence
 from operator import length_hint
 
 from penstock.client.messages import TopicMessage
-from penstock.client.ops_topic import (
-    FetchRequest,
-    PartitionReader,
-    commit,
-    committed_of,
-    starting_offsets,
-)
+from penstock.client.ops_group import commit, committed
+from penstock.client.ops_topic import FetchRequest, PartitionReader, starting_offsets
 from penstock.client.ops_topic import Start as StartAt
 from penstock.client.requests import Pending
 from penstock.client.state import TopicState
@@ -53,7 +48,7 @@ class TopicSubscription:
     def locate(self) -> Steps[None]:
         """Finds the offsets to start from: committed ones first, `start` for the others."""
         topic, group, chosen = self._topic, self._group, list(self._readers)
-        done = {} if group is None else (yield from committed_of(topic, group, chosen))
+        done = {} if group is None else (yield from committed(topic, group, chosen))
         fresh = [partition for partition in chosen if partition not in done]
         starts = yield from starting_offsets(topic, self._start, fresh)
         for partition, reader in self._readers.items():

@@ -8,6 +8,7 @@ from datetime import datetime
 from penstock.client.delivery import LeasedBatch
 from penstock.client.inputs import check_headers, check_name, key_bytes, milliseconds, moment_us
 from penstock.client.messages import LeasedMessage
+from penstock.client.ops_group import check_state
 from penstock.client.ops_push import terms_of
 from penstock.client.producer import shard_of
 from penstock.client.push import Place, Terms, now_us
@@ -214,14 +215,21 @@ class TransactionState(Runs):
         self._transact.writes.append(TxnWrite(table.info.id, packed, value, if_version, ttl_ms))
 
     def commit_offset(
-        self, topic: TopicState, group: str, partition: int, offset: int, token: int = 0
+        self,
+        topic: TopicState,
+        group: str,
+        partition: int,
+        offset: int,
+        token: int = 0,
+        state: bytes = b"",
     ) -> None:
-        """Commits the next offset that a group will read, when the transaction commits."""
+        """Commits the next offset that a group will read, and its state there (as `Topic.commit`),
+        when the transaction commits."""
         self._check_open()
         chosen = topic._check_partition(partition)
         self._homes.setdefault(1, topic.info.placement[chosen])
         self._transact.commits.append(
-            TxnCommit(topic.info.id, chosen, check_name(group), offset, token)
+            TxnCommit(topic.info.id, chosen, check_name(group), offset, token, check_state(state))
         )
 
     def _gather(self, home: int) -> None:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from penstock.core.fabric import Fabric
     from penstock.core.shard import Shard
 
-_READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Committed, m.Get, m.Scan,
-          m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus, m.WhereIs)  # fmt: skip
+_READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Committed, m.Renew,
+          m.Claims, m.Get, m.Scan, m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus,
+          m.WhereIs)  # fmt: skip
 _OF_A_CLUSTER = (m.ClusterMap, m.ClusterStatus, m.ClusterChange, m.ClusterJoin, m.WhereIs)
 Handler = Callable[[int, int, Any], None]
 
@@ -43,9 +44,11 @@ class Calls:
             m.Offsets: self._look_at_topic(fabric.topics.offsets),
             m.OffsetAt: self._look_at_topic(fabric.topics.offset_at),
             m.Commit: self._commit,
-            m.Committed: self._committed,
+            m.Committed: self._look_at_group(fabric.groups.committed),
             m.Claim: self._claim,
             m.Unclaim: self._unclaim,
+            m.Renew: self._renew,
+            m.Claims: self._look_at_group(fabric.groups.claims),
             m.Put: self._put,
             m.Get: self._get,
             m.Remove: self._remove,
@@ -109,6 +112,22 @@ class Calls:
 
         return look
 
+    def _look_at_group(self, answer: Callable[[Any], Any]) -> Handler:
+        """The same for what a group committed or claimed, which must be safe, too."""
+
+        def look(connection: int, request: int, call: Any) -> None:
+            value = answer(call)
+            entry = self._unsafe_group(call.stream, call.partitions)
+            self._when_safe(connection, request, entry, value)
+
+        return look
+
+    def _unsafe_group(self, stream: int, partitions: list[int] | None) -> Entry | None:
+        shards = self._shards_of(stream, partitions)
+        if any(shard.last > shard.safe for shard in shards):
+            return self.kernel.barrier(self.kernel.streams[stream].level)
+        return self.kernel.confirmation(shards)
+
     def _shards_of(self, stream: int, partitions: list[int] | None) -> list[Shard]:
         topic = self.kernel.stream(stream, "topic")
         wanted = self.fabric.topics.wanted(topic, partitions)
@@ -153,22 +172,19 @@ class Calls:
     # --- topics ----------------------------------------------------------------------------
 
     def _commit(self, connection: int, request: int, call: m.Commit) -> None:
-        self._when_safe(connection, request, self.fabric.topics.commit(call), None)
+        self._when_safe(connection, request, self.fabric.groups.commit(call), None)
 
-    def _committed(self, connection: int, request: int, call: m.Committed) -> None:
-        value = self.fabric.topics.committed(call)
-        topic = self.kernel.stream(call.stream, "topic")
-        shards = self._shards_of(call.stream, call.partitions)
-        unsafe = any(shard.last > shard.safe for shard in shards)
-        entry = self.kernel.barrier(topic.level) if unsafe else self.kernel.confirmation(shards)
+    def _renew(self, connection: int, request: int, call: m.Renew) -> None:
+        value = self.fabric.groups.renew(call)
+        entry = self._unsafe_group(call.stream, [number for number, _ in call.claims])
         self._when_safe(connection, request, entry, value)
 
     def _claim(self, connection: int, request: int, call: m.Claim) -> None:
-        info, entry = self.fabric.topics.claim(call)
+        info, entry = self.fabric.groups.claim(call)
         self._when_safe(connection, request, entry, info)
 
     def _unclaim(self, connection: int, request: int, call: m.Unclaim) -> None:
-        entry = self.fabric.topics.unclaim(call)
+        entry = self.fabric.groups.unclaim(call)
         self._when_safe(connection, request, entry, entry is not None)
 
     # --- tables ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from penstock.core.control import Control
 from penstock.core.effects import Close, Effect
 from penstock.core.figures import kept
 from penstock.core.forwards import Forwards
+from penstock.core.groups import Groups
 from penstock.core.kernel import Kernel
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
@@ -71,6 +72,7 @@ class Fabric:
         self.kernel = kernel = Kernel(shards, now_us)
         self.queues = Queues(kernel)
         self.topics = Topics(kernel)
+        self.groups = Groups(kernel, self.topics)
         self.watches = Watches(kernel)
         self.tables = Tables(kernel, self.watches)
         self.control = Control(kernel, self.queues, self.topics)
@@ -80,7 +82,7 @@ class Fabric:
         self.securing = Securing(kernel, self.queues)
         self.sessions = Sessions(kernel, self.tables, self.forwards)
         self.transactions = Transactions(
-            kernel, self.topics, self.tables, self.pushes, self.forwards, self.securing
+            kernel, self.topics, self.groups, self.tables, self.pushes, self.forwards, self.securing
         )
         self.calls = Calls(self)
         self.connections: dict[int, dict[int, Parked]] = {}

@@ -134,7 +134,7 @@ class Forwards:
 
     def _note_of(self, part: m.TxnCommit | m.TxnWrite) -> Committed | Written | Removed:
         if isinstance(part, m.TxnCommit):
-            return Committed(part.stream, part.partition, part.group, part.offset)
+            return Committed(part.stream, part.partition, part.group, part.offset, part.state)
         if part.value is None:
             return Removed(part.stream, [part.key])
         expires_us = self.kernel.now_us + part.ttl_ms * 1000 if part.ttl_ms else 0

@@ -7,11 +7,21 @@ from typing import Any
 
 from penstock.core.index import BatchIndex, Stored
 from penstock.core.queue import Totals
-from penstock.errors import ConflictError, DamagedError, FencedError, InvalidError, NotFoundError
+from penstock.errors import (
+    ConflictError,
+    DamagedError,
+    FencedError,
+    InvalidError,
+    LimitError,
+    NotFoundError,
+    TooLargeError,
+)
 from penstock.wire.batch import Header
+from penstock.wire.limits import MAX_STATE_BYTES
 from penstock.wire.messages import TopicOptions
 
 MAX_GROUPS = 10_000
+MAX_STATES_BYTES = 16 << 20  # of all groups of a partition
 
 
 @dataclass(slots=True)
@@ -22,6 +32,11 @@ class ClaimState:
     token: int
     lease_us: int
     deadline_us: int
+    reserved: str = ""  # nobody has it, and only this one may claim it before the deadline
+
+    def start(self, now_us: int) -> None:
+        """It lasts its whole length from now on."""
+        self.deadline_us = now_us + self.lease_us if self.owner or self.reserved else 0
 
 
 class Partition:
@@ -38,6 +53,8 @@ class Partition:
         self.bytes = 0
         self.live_messages = 0  # that are not forgotten
         self.commits: dict[str, int] = {}
+        self.states: dict[str, bytes] = {}  # committed with an offset, where it is not empty
+        self.states_bytes = 0
         self.claims: dict[str, ClaimState] = {}
         self.totals = totals
         self.damage: list[tuple[int, int]] = []  # (base, count) of batches that are quarantined
@@ -83,20 +100,33 @@ class Partition:
         self.live_messages -= messages
         self.totals.finished(messages, [(location, freed)])
 
-    def committed(self, group: str, offset: int) -> None:
-        """A group's next offset to read."""
+    def committed(self, group: str, offset: int, state: bytes = b"") -> None:
+        """A group's next offset to read, and its state there: an earlier one does not count."""
         self.commits[group] = offset
+        self.states_bytes += len(state) - len(self.states.pop(group, b""))
+        if state:
+            self.states[group] = state
 
-    def claimed(self, group: str, owner: str, token: int, lease_us: int, now_us: int) -> None:
-        """A group member has the partition; an empty owner gives it up."""
-        deadline_us = now_us + lease_us if owner else 0
-        self.claims[group] = ClaimState(owner, token, lease_us, deadline_us)
+    def claimed(
+        self, group: str, owner: str, token: int, lease_us: int, now_us: int, reserved: str = ""
+    ) -> None:
+        """A group member has the partition; an empty owner gives it up, perhaps for another."""
+        claim = self.claims[group] = ClaimState(owner, token, lease_us, 0, reserved)
+        claim.start(now_us)
+
+    def renewed(self, group: str, owner: str, token: int, now_us: int) -> bool:
+        """Whether the claim is still this owner's; then it lasts its whole lease again. That is
+        in no record: whoever recovers or takes over the partition starts all leases anew."""
+        claim = self.claims.get(group)
+        if claim is None or not owner or (claim.owner, claim.token) != (owner, token):
+            return False
+        claim.start(now_us)
+        return True
 
     def restart(self, now_us: int) -> None:
         """After recovery: claims last their whole length again."""
         for claim in self.claims.values():
-            if claim.owner:
-                claim.deadline_us = now_us + claim.lease_us
+            claim.start(now_us)
 
     # --- decisions -------------------------------------------------------------------------
 
@@ -108,9 +138,7 @@ class Partition:
                 advice="Read from the start, or lengthen the topic's retention.",
             )
         barrier = self._next_damage(offset)
-        row = self.index.row_of(offset)
-        if row < 0:
-            row = self.index.next_row(offset)
+        row = self._row_from(offset)
         found: list[Stored] = []
         while 0 <= row < self.index.rows_end and max_bytes > 0:
             stored = self.index.at(row)
@@ -123,6 +151,15 @@ class Partition:
                 found.append(stored)
                 max_bytes -= stored.length
         return found
+
+    def _row_from(self, offset: int) -> int:
+        row = self.index.row_of(offset)
+        return self.index.next_row(offset) if row < 0 else row
+
+    def arrived_us(self, offset: int) -> int | None:
+        """When the batch arrived in which the first message from an offset on is, if any is."""
+        row = self._row_from(offset)
+        return None if row < 0 else self.index.at(row).arrived_us
 
     def _next_damage(self, offset: int) -> int:
         """Where reading from an offset must stop; DamagedError if that is at once."""
@@ -140,8 +177,12 @@ class Partition:
         """The first offset that arrived at or after a time; batches are the grain."""
         return self.index.base_at(time_us, self.end)
 
-    def check_commit(self, group: str, offset: int, token: int, now_us: int) -> None:
-        """ConflictError, FencedError or InvalidError if this offset may not be committed."""
+    def check_commit(
+        self, group: str, offset: int, token: int, now_us: int, state: bytes = b""
+    ) -> None:
+        """ConflictError, FencedError, InvalidError, LimitError or TooLargeError if this offset may
+        not be committed with this state."""
+        self._check_state(group, state)
         if not 0 <= offset <= self.end:
             raise InvalidError(f"offset {offset} is outside partition {self.number}")
         if len(self.commits) >= MAX_GROUPS and group not in self.commits:
@@ -155,10 +196,23 @@ class Partition:
             holder = claim.owner or "nobody now"
             raise FencedError(f"partition {self.number} is claimed by {holder} for group {group!r}")
 
+    def _check_state(self, group: str, state: bytes) -> None:
+        if len(state) > MAX_STATE_BYTES:
+            raise TooLargeError(
+                f"a state of {len(state):,} bytes; the limit is {MAX_STATE_BYTES:,}"
+            )
+        others = self.states_bytes - len(self.states.get(group, b""))
+        if state and others + len(state) > MAX_STATES_BYTES:
+            raise LimitError(
+                f"groups keep {others:,} bytes of state in partition {self.number} already",
+                advice=f"All states of a partition may have {MAX_STATES_BYTES:,} bytes.",
+            )
+
     def decide_claim(
         self, group: str, owner: str, token: int, now_us: int
     ) -> tuple[int, str | None]:
-        """The token that the asker gets (0: refused), and who has it otherwise."""
+        """The token that the asker gets (0: refused), and who has it otherwise. One who has it
+        and asks again did not hear the answer: it gets the same token."""
         if len(self.claims) >= MAX_GROUPS and group not in self.claims:
             raise InvalidError(f"{MAX_GROUPS:,} groups already claim this partition")
         claim = self.claims.get(group)
@@ -168,8 +222,11 @@ class Partition:
             if token == claim.token and claim.owner == owner:
                 return token, None
             raise ConflictError(f"the claim {token} of {owner!r} is over")
-        if claim.owner and claim.deadline_us > now_us:
-            return 0, claim.owner
+        if claim.deadline_us > now_us:
+            if claim.owner == owner:
+                return claim.token, None
+            if owner != claim.reserved:
+                return 0, claim.owner or claim.reserved
         return claim.token + 1, None
 
     def expired_before(self, now_us: int) -> int:
@@ -198,12 +255,14 @@ class Partition:
             "end": self.end,
             "bytes": self.bytes,
             "commits": self.commits,
+            "states": self.states,
             "damage": self.damage,
             "thin": [
                 (base, mask.to_bytes(mask.bit_length() // 8 + 1, "little"))
                 for base, mask in self.thin.items()
             ],
             "claims": {g: (c.owner, c.token, c.lease_us) for g, c in self.claims.items()},
+            "reserved": {g: c.reserved for g, c in self.claims.items() if c.reserved},
         }
 
     @classmethod
@@ -217,11 +276,14 @@ class Partition:
         partition.end = partition.tail = data["end"]
         partition.bytes = data["bytes"]
         partition.commits = data["commits"]
+        partition.states = data.get("states", {})
+        partition.states_bytes = sum(map(len, partition.states.values()))
         partition.damage = [tuple(item) for item in data["damage"]]
         partition.thin = {base: int.from_bytes(mask, "little") for base, mask in data["thin"]}
         for stored in partition.index.rows():
             totals.stored(stored.live, stored.live_bytes)
             partition.live_messages += stored.live
+        reserved = data.get("reserved", {})
         for group, (owner, token, lease_us) in data["claims"].items():
-            partition.claimed(group, owner, token, lease_us, 0)
+            partition.claimed(group, owner, token, lease_us, 0, reserved.get(group, ""))
         return partition

@@ -86,16 +86,18 @@ class _Note(msgspec.Struct, tag=True, array_like=True):
 
 
 class Committed(_Note):
-    """A group committed an offset."""
+    """A group committed an offset, and a state (empty: none) with it."""
 
     stream: int
     partition: int
     group: str
     offset: int
+    state: bytes = b""
 
 
 class Claimed(_Note):
-    """A group member has a partition (or gave it up: no owner)."""
+    """A group member has a partition (or gave it up: no owner). What was given up may be reserved
+    for another, as long as the lease says."""
 
     stream: int
     partition: int
@@ -103,6 +105,7 @@ class Claimed(_Note):
     owner: str
     token: int
     lease_us: int
+    reserved: str = ""
 
 
 class Trimmed(_Note):

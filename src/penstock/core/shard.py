@@ -369,12 +369,13 @@ def _removed(shard: Shard, note: records.Removed, number: int, now_us: int) -> N
 
 
 def _committed(shard: Shard, note: records.Committed, number: int, now_us: int) -> None:
-    shard.partition(note.stream, note.partition).committed(note.group, note.offset)
+    partition = shard.partition(note.stream, note.partition)
+    partition.committed(note.group, note.offset, note.state)
 
 
 def _claimed(shard: Shard, note: records.Claimed, number: int, now_us: int) -> None:
     partition = shard.partition(note.stream, note.partition)
-    partition.claimed(note.group, note.owner, note.token, note.lease_us, now_us)
+    partition.claimed(note.group, note.owner, note.token, note.lease_us, now_us, note.reserved)
 
 
 def _trimmed(shard: Shard, note: records.Trimmed, number: int, now_us: int) -> None:

@@ -1,4 +1,4 @@
-"""Topics: reading partitions, groups' offsets and claims, retention."""
+"""Topics: reading partitions, retention."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from typing import Any
 from penstock.core.effects import Serve
 from penstock.core.kernel import Kernel, Timer, still_waiting
 from penstock.core.partition import Partition
-from penstock.core.records import Claimed, Committed, Trimmed
+from penstock.core.records import Trimmed
 from penstock.core.shard import Shard, Stream
 from penstock.errors import InvalidError, LimitError, NotFoundError, PenstockError
 from penstock.wire import messages as m
-from penstock.wire.durability import Durability
-from penstock.wire.entry import Entry
 from penstock.wire.frames import FetchBody, Verb
-from penstock.wire.limits import MAX_LEASE_MS
 
 MAX_FETCH_BYTES = 8 << 20
 MAX_WAIT_MS = 300_000
 MAX_READERS = 10_000  # parked on one partition
-MAX_GROUP_BYTES = 200
 RETENTION_EVERY_US = 1_000_000
 RETENTION_TURNS = 10  # a tenth of the shards is looked at in every turn
 
@@ -150,7 +146,7 @@ class Topics:
                 for reader in self.readers.pop(key):
                     self._give_up(reader)  # which finds out that it has moved
 
-    # --- groups ----------------------------------------------------------------------------
+    # --- bounds ----------------------------------------------------------------------------
 
     def offsets(self, call: m.Offsets) -> list[tuple[int, int]]:
         """First and next offset of partitions."""
@@ -160,56 +156,6 @@ class Topics:
         """The first offset of partitions that arrived at or after a time."""
         parts = self.partitions(call.stream, call.partitions)
         return [part.offset_at(call.time_us) for part in parts]
-
-    def committed(self, call: m.Committed) -> list[int | None]:
-        """A group's offsets."""
-        parts = self.partitions(call.stream, call.partitions)
-        return [part.commits.get(call.group) for part in parts]
-
-    def commit(self, call: m.Commit) -> Entry:
-        """Commits a group's offsets, all or none; the last entry."""
-        check_group(call.group)
-        stream = self.kernel.stream(call.stream, "topic")
-        for number, offset, token in call.offsets:
-            partition = self.partition(call.stream, number)
-            partition.check_commit(call.group, offset, token, self.kernel.now_us)
-        entry = None
-        for number, offset, _ in call.offsets:
-            note = Committed(call.stream, number, call.group, offset)
-            entry = self.kernel.note(self.shard(stream, number), note, stream.level)
-        if entry is None:
-            raise InvalidError("a commit names at least one partition")
-        return entry
-
-    def claim(self, call: m.Claim) -> tuple[m.ClaimInfo, Entry | None]:
-        """Claims a partition or renews the claim; who has it, and the entry to wait for."""
-        check_group(call.group)
-        if not call.owner or not 0 < call.lease_ms <= MAX_LEASE_MS:
-            raise InvalidError(f"a claim needs an owner and a lease of 1 to {MAX_LEASE_MS} ms")
-        stream = self.kernel.stream(call.stream, "topic")
-        partition = self.partition(call.stream, call.partition)
-        token, owner = partition.decide_claim(
-            call.group, call.owner, call.token, self.kernel.now_us
-        )
-        if owner is not None:
-            return m.ClaimInfo(owner, 0), None
-        note = Claimed(
-            call.stream, call.partition, call.group, call.owner, token, call.lease_ms * 1000
-        )
-        shard = self.shard(stream, call.partition)
-        # A renewal may be lost with the power, a token may not: nobody else must get it again.
-        level = min(stream.level, Durability.WRITTEN) if call.token else stream.level
-        entry = self.kernel.note(shard, note, level)
-        return m.ClaimInfo(call.owner, token), entry
-
-    def unclaim(self, call: m.Unclaim) -> Entry | None:
-        """Gives a claim up; None if it was not the current one."""
-        stream = self.kernel.stream(call.stream, "topic")
-        claim = self.partition(call.stream, call.partition).claims.get(call.group)
-        if claim is None or claim.token != call.token or not claim.owner:
-            return None
-        note = Claimed(call.stream, call.partition, call.group, "", call.token, 0)
-        return self.kernel.note(self.shard(stream, call.partition), note, stream.level)
 
     # --- retention -------------------------------------------------------------------------
 
@@ -234,12 +180,6 @@ class Topics:
             "messages": sum(part.live_messages for part in parts),
             "bytes": sum(part.bytes for part in parts),
             "partitions": [{"start": p.start, "end": p.end, "bytes": p.bytes} for p in parts],
-            "groups": sorted({group for p in parts for group in p.commits}),
+            "groups": sorted({group for p in parts for group in (*p.commits, *p.claims)}),
             "damaged": sum(count for p in parts for _, count in p.damage),
         }
-
-
-def check_group(group: str) -> None:
-    """InvalidError if no group can be called that."""
-    if not 0 < len(group.encode()) <= MAX_GROUP_BYTES:
-        raise InvalidError(f"a group's name has 1 to {MAX_GROUP_BYTES} bytes")

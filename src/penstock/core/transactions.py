@@ -15,6 +15,7 @@ from __future__ import annotations
 from functools import partial
 
 from penstock.core.forwards import PLAIN, Forwards
+from penstock.core.groups import Groups
 from penstock.core.kernel import Kernel
 from penstock.core.outbox import parts_of
 from penstock.core.pushes import Pushes
@@ -22,7 +23,7 @@ from penstock.core.records import Forward, Kind, Outgoing, pack_outgoing
 from penstock.core.securing import Securing, Taken
 from penstock.core.shard import Shard
 from penstock.core.tables import Tables
-from penstock.core.topics import Topics, check_group
+from penstock.core.topics import Topics
 from penstock.errors import InvalidError, LimitError, PenstockError, TooLargeError
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
@@ -41,11 +42,12 @@ class Transactions:
     """Consume, process, produce in one call."""
 
     def __init__(
-        self, kernel: Kernel, topics: Topics, tables: Tables, pushes: Pushes, forwards: Forwards,
-        securing: Securing,
+        self, kernel: Kernel, topics: Topics, groups: Groups, tables: Tables, pushes: Pushes,
+        forwards: Forwards, securing: Securing,
     ) -> None:  # fmt: skip
         self.kernel = kernel
         self.topics = topics
+        self.groups = groups
         self.tables = tables
         self.pushes = pushes
         self.forwards = forwards
@@ -183,9 +185,9 @@ class Transactions:
                 if not away:
                     self.securing.check(part, taken)
             else:
-                check_group(part.group)
-                partition = self.topics.partition(part.stream, part.partition)
-                partition.check_commit(part.group, part.offset, part.token, self.kernel.now_us)
+                self.groups.check_commit(
+                    part.stream, part.partition, part.group, part.offset, part.token, part.state
+                )
 
     def _check_write(self, write: m.TxnWrite, away: bool) -> None:
         stream = self.kernel.stream(write.stream, "table")

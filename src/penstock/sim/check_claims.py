@@ -18,17 +18,21 @@ def check_claims(history: History, topic: Stream) -> list[str]:
     found: list[str] = []
     for line in lines.values():
         owners = [each for each in line if each.op == "claim" and each.accepted and each.token]
-        found += _check_tokens(owners)
+        found += _check_tokens(owners, line)
         found += _check_exclusive(owners, line, history)
         found += _check_commits(owners, line)
     return found
 
 
-def _check_tokens(owners: list[Claim]) -> Iterator[str]:
-    """A token belongs to one claim, and later ones are higher."""
+def _check_tokens(owners: list[Claim], line: list[Claim]) -> Iterator[str]:
+    """A token belongs to one owner, who gets it again until it gives it up; later ones are
+    higher."""
+    over = {c.token: c.done_us for c in line if c.op == "unclaim" and c.accepted}
     for at, each in enumerate(owners):
+        if over.get(each.token, each.sent_us) < each.sent_us:
+            yield f"token used again: {each.owner} got {each.token}, which was given up"
         for other in owners[:at]:
-            if other.token == each.token:
+            if other.token == each.token and other.owner != each.owner:
                 yield f"token used twice: {each.token} by {other.owner} and {each.owner}"
             elif other.done_us < each.sent_us and other.token > each.token:
                 yield f"token went back: {each.owner} got {each.token} after {other.token}"
@@ -66,6 +70,8 @@ def _check_commits(owners: list[Claim], line: list[Claim]) -> Iterator[str]:
     for look in line:
         if look.op != "committed" or not look.done_us:
             continue
+        if look.state != look.offset:
+            yield f"state of another commit: {look.owner} found {look.state} at {look.offset}"
         before = [each.offset for each in commits if each.done_us < look.sent_us]
         if before and look.offset < max(before):
             yield f"commit went back: {look.owner} found {look.offset} after {max(before)}"

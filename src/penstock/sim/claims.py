@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.client import ops_topic
+from penstock.client import ops_group, ops_topic
 from penstock.client.state import TopicState
 from penstock.errors import ConflictError, PenstockError
 from penstock.sim.actors import RETRY_US, Actor
@@ -46,17 +46,28 @@ class Member(Actor):
 
     def _claim(self, topic: TopicState, token: int) -> Script[int]:
         noted = self._note("renew" if token else "claim", token)
-        info = yield from ops_topic.claim(
+        info = yield from ops_group.claim(
             topic, self.partition, GROUP, self.client.name, LEASE_US / 1e6, token
         )
         noted.token = info.token
         self._ended(noted, info.token > 0)
         return info.token
 
+    def _renew(self, topic: TopicState, token: int) -> Script[None]:
+        """With a record of its own or, under every second token, without."""
+        if token % 2:
+            yield from self._claim(topic, token)
+            return
+        noted = self._note("renew", token)
+        claims = {self.partition: token}
+        held = yield from ops_group.renew(topic, GROUP, self.client.name, claims)
+        self._ended(noted, held[self.partition])
+
     def _work(self, topic: TopicState, token: int) -> Script[None]:
         look = self._note("committed", token)
-        found = yield from ops_topic.committed(topic, GROUP)
-        look.offset = found.get(self.partition, 0)
+        found = yield from ops_group.claims(topic, GROUP, [self.partition], states=True)
+        status = found[self.partition]
+        look.offset, look.state = status.offset or 0, int(status.state or b"0")
         self._ended(look, True)
         reader = ops_topic.PartitionReader(topic, self.partition, look.offset, 2048)
         for _ in range(self.world.between(1, 8)):
@@ -66,16 +77,17 @@ class Member(Actor):
             assert reader.offset is not None
             yield from self._commit(topic, token, reader.offset)
             if self.world.chance(0.7):
-                yield from self._claim(topic, token)
+                yield from self._renew(topic, token)
         if self.world.chance(0.5):
             noted = self._note("unclaim", token)
-            held = yield from ops_topic.unclaim(topic, self.partition, GROUP, token)
+            held = yield from ops_group.unclaim(topic, self.partition, GROUP, token)
             self._ended(noted, held)
 
     def _commit(self, topic: TopicState, token: int, offset: int) -> Script[None]:
         noted = self._note("commit", token, offset)
         try:
-            yield from ops_topic.commit(topic, GROUP, {self.partition: offset}, token)
+            state = {self.partition: b"%d" % offset}
+            yield from ops_group.commit(topic, GROUP, {self.partition: offset}, token, state)
         except ConflictError:
             self._ended(noted, False)
             raise

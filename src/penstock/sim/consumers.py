@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.client import ops_topic
+from penstock.client import ops_group, ops_topic
 from penstock.client.consume import ConsumeState
 from penstock.client.delivery import read_grants
 from penstock.client.messages import LeasedMessage
@@ -178,9 +178,9 @@ class TopicReader(Actor):
         group = self.client.name
         commit = Commit(self.stream.name, group, self.partition, offset, self.world.now_us)
         self.history.commits.append(commit)
-        yield from ops_topic.commit(topic, group, {self.partition: offset})
+        yield from ops_group.commit(topic, group, {self.partition: offset})
         commit.done_us = self.world.now_us
         asked = Commit(self.stream.name, group, self.partition, -1, self.world.now_us, read=True)
-        found = yield from ops_topic.committed(topic, group)
+        found = yield from ops_group.committed(topic, group)
         asked.offset, asked.done_us = found.get(self.partition, -1), self.world.now_us
         self.history.commits.append(asked)

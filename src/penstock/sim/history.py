@@ -243,6 +243,7 @@ class Claim:
     offset: int = -1
     done_us: int = 0
     accepted: bool | None = None
+    state: int = -1  # of a look: the offset that the state was committed with
 
 
 @dataclass(slots=True)

@@ -11,11 +11,20 @@ import msgspec
 
 from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
+from penstock.wire.groups import Claim as Claim
+from penstock.wire.groups import ClaimInfo as ClaimInfo
+from penstock.wire.groups import Claims as Claims
+from penstock.wire.groups import ClaimStatus as ClaimStatus
+from penstock.wire.groups import Commit as Commit
+from penstock.wire.groups import Committed as Committed
+from penstock.wire.groups import Renew as Renew
+from penstock.wire.groups import Unclaim as Unclaim
 from penstock.wire.options import OPTION_TYPES as OPTION_TYPES
 from penstock.wire.options import Options as Options
 from penstock.wire.options import QueueOptions as QueueOptions
 from penstock.wire.options import TableOptions as TableOptions
 from penstock.wire.options import TopicOptions as TopicOptions
+from penstock.wire.request import ColdRequest
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -69,11 +78,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     placement: list[int] = []  # topic: the shard of each partition
 
 
-class _Request(msgspec.Struct, tag=True, forbid_unknown_fields=True):
-    """Base of all cold requests."""
-
-
-class Open(_Request):
+class Open(ColdRequest):
     """Find or create. Answer: StreamInfo."""
 
     kind: str
@@ -83,14 +88,14 @@ class Open(_Request):
     create: bool = True
 
 
-class Configure(_Request):
+class Configure(ColdRequest):
     """Change settings that may change while it lives. Answer: StreamInfo."""
 
     stream: int
     options: dict[str, Any]
 
 
-class Delete(_Request):
+class Delete(ColdRequest):
     """Delete a stream and its data. Answer: bool, whether it was there."""
 
     kind: str
@@ -98,18 +103,18 @@ class Delete(_Request):
     namespace: str = "default"
 
 
-class Streams(_Request):
+class Streams(ColdRequest):
     """Answer: list[StreamInfo]."""
 
     kind: str | None = None
     namespace: str = "default"
 
 
-class Stats(_Request):
+class Stats(ColdRequest):
     """Figures of the node. Answer: dict."""
 
 
-class StreamStats(_Request, omit_defaults=True):
+class StreamStats(ColdRequest, omit_defaults=True):
     """Figures of one stream. Answer: dict. `partitions`: only of these of a topic, in this order;
     a node of a cluster is asked for those that it owns."""
 
@@ -117,28 +122,28 @@ class StreamStats(_Request, omit_defaults=True):
     partitions: list[int] | None = None
 
 
-class Purge(_Request):
+class Purge(ColdRequest):
     """Drop all waiting messages of a queue (leased ones stay). Answer: int."""
 
     stream: int
     dead: bool = False
 
 
-class Redrive(_Request):
+class Redrive(ColdRequest):
     """Move dead letters back to the queue. Answer: int."""
 
     stream: int
     limit: int = 1000
 
 
-class Release(_Request):
+class Release(ColdRequest):
     """Make held messages available, by id. Answer: `released`, `done` or `unknown` for each."""
 
     stream: int
     ids: list[bytes]
 
 
-class Producer(_Request):
+class Producer(ColdRequest):
     """Register a new instance of a named producer and fence older ones. Answer: ProducerInfo."""
 
     stream: int
@@ -155,14 +160,14 @@ class ProducerInfo(msgspec.Struct):
     stored: int
 
 
-class Offsets(_Request, omit_defaults=True):
+class Offsets(ColdRequest, omit_defaults=True):
     """Answer: list of (first, next) per partition; of all, or of those given, in their order."""
 
     stream: int
     partitions: list[int] | None = None
 
 
-class OffsetAt(_Request, omit_defaults=True):
+class OffsetAt(ColdRequest, omit_defaults=True):
     """First offset of each partition that arrived at or after a time. Answer: list[int]; of all, or
     of those given, in their order."""
 
@@ -171,51 +176,7 @@ class OffsetAt(_Request, omit_defaults=True):
     partitions: list[int] | None = None
 
 
-class Commit(_Request):
-    """Commit the offsets of a group: (partition, next offset to read, claim or 0). Answer: None."""
-
-    stream: int
-    group: str
-    offsets: list[tuple[int, int, int]]
-
-
-class Committed(_Request, omit_defaults=True):
-    """Answer: list of the committed offset, or None, per partition; of all, or of those given, in
-    their order."""
-
-    stream: int
-    group: str
-    partitions: list[int] | None = None
-
-
-class Claim(_Request):
-    """Claim a partition for a group member, or renew. Answer: ClaimInfo."""
-
-    stream: int
-    partition: int
-    group: str
-    owner: str
-    lease_ms: int
-    token: int = 0  # of the claim to renew
-
-
-class ClaimInfo(msgspec.Struct):
-    """Who has a partition. `token` is 0 unless it is the asker; it grows with every owner."""
-
-    owner: str
-    token: int
-
-
-class Unclaim(_Request):
-    """Give a partition up. Answer: bool."""
-
-    stream: int
-    partition: int
-    group: str
-    token: int
-
-
-class Put(_Request):
+class Put(ColdRequest):
     """Write an entry. Answer: int, its version. Carried out once for a producer and sequence (of
     the key's shard); a refusal uses up no number. Producer 0: a resend is a new write."""
 
@@ -230,14 +191,14 @@ class Put(_Request):
     sequence: int = 0
 
 
-class Get(_Request):
+class Get(ColdRequest):
     """Answer: Entry or None."""
 
     stream: int
     key: bytes
 
 
-class Remove(_Request):
+class Remove(ColdRequest):
     """Delete an entry. Answer: bool, whether it was there. Producer and sequence as in Put: the
     number is used up by False, too."""
 
@@ -248,7 +209,7 @@ class Remove(_Request):
     sequence: int = 0
 
 
-class Scan(_Request):
+class Scan(ColdRequest):
     """Entries whose key has a prefix, in key order, after a key. Answer: list[Entry]."""
 
     stream: int
@@ -258,7 +219,7 @@ class Scan(_Request):
     values: bool = True
 
 
-class Watch(_Request):
+class Watch(ColdRequest):
     """EVENT frames for changes to keys with a prefix, under this request's id. Answer: int, 0."""
 
     stream: int
@@ -280,7 +241,7 @@ class Event(msgspec.Struct):
     lost: bool = False
 
 
-class SessionOpen(_Request):
+class SessionOpen(ColdRequest):
     """A session: entries bound to it go when it ends. Answer: int, its id. In a cluster it lives in
     a shard that the client chooses."""
 
@@ -288,13 +249,13 @@ class SessionOpen(_Request):
     shard: int = -1
 
 
-class SessionKeep(_Request):
+class SessionKeep(ColdRequest):
     """Keep a session alive. Answer: bool, False if it has ended."""
 
     session: int
 
 
-class SessionClose(_Request):
+class SessionClose(ColdRequest):
     """End a session now. Answer: bool."""
 
     session: int
@@ -320,13 +281,14 @@ class TxnPush(msgspec.Struct, array_like=True):
 
 
 class TxnCommit(msgspec.Struct, array_like=True):
-    """Commit an offset inside a transaction."""
+    """Commit an offset, and a state with it, inside a transaction."""
 
     stream: int
     partition: int
     group: str
     offset: int
     token: int = 0
+    state: bytes = b""
 
 
 class TxnWrite(msgspec.Struct, array_like=True):
@@ -339,16 +301,16 @@ class TxnWrite(msgspec.Struct, array_like=True):
     ttl_ms: int = 0
 
 
-class Transact(_Request):
+class Transact(ColdRequest):
     """All or nothing. Answer: TxnReceipt."""
 
     producer: int
     sequence: int
     home: int
-    acks: list[TxnSettle] = []
-    commits: list[TxnCommit] = []
-    pushes: list[TxnPush] = []
-    writes: list[TxnWrite] = []
+    acks: list[TxnSettle] = msgspec.field(default_factory=list)
+    commits: list[TxnCommit] = msgspec.field(default_factory=list)
+    pushes: list[TxnPush] = msgspec.field(default_factory=list)
+    writes: list[TxnWrite] = msgspec.field(default_factory=list)
 
 
 class TxnReceipt(msgspec.Struct):
@@ -359,7 +321,7 @@ class TxnReceipt(msgspec.Struct):
     duplicate: bool = False
 
 
-class ClusterMap(_Request, omit_defaults=True):
+class ClusterMap(ColdRequest, omit_defaults=True):
     """The map of the cluster, for one who has a version of it (0: none). Answer: bytes: `m` and the
     packed map, or `d` and what changed since, or nothing if that version is the newest here and
     there is no newer one within `wait_ms`."""
@@ -368,23 +330,23 @@ class ClusterMap(_Request, omit_defaults=True):
     wait_ms: int = 0
 
 
-class WhereIs(_Request):
+class WhereIs(ColdRequest):
     """Which nodes have messages of a queue; asked of the node that keeps the queue's list.
     `emptied` are nodes that were found empty, each with the fill that is over. Answer: a list of
     (node, fill); an empty one if there is none within `wait_ms`."""
 
     stream: int
-    emptied: list[tuple[int, int]] = []
+    emptied: list[tuple[int, int]] = msgspec.field(default_factory=list)
     wait_ms: int = 0
 
 
-class ClusterStatus(_Request):
+class ClusterStatus(ColdRequest):
     """The cluster as this node knows it. Answer: dict. With `plan`, also what would move next."""
 
     plan: bool = False
 
 
-class ClusterChange(_Request):
+class ClusterChange(ColdRequest):
     """`drain`, `undrain` or `remove` a node, or set the `replication` to a value. Answer: int, the
     version of the map after it."""
 
@@ -393,7 +355,7 @@ class ClusterChange(_Request):
     value: int = 0
 
 
-class ClusterJoin(_Request, omit_defaults=True):
+class ClusterJoin(ColdRequest, omit_defaults=True):
     """A new node asks to be let in, under a name of its own. Answer: ClusterJoined; the same name
     gets the same answer."""
 
@@ -414,9 +376,9 @@ class ClusterJoined(msgspec.Struct):
 
 Request = (
     Open | Configure | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release | Producer
-    | Offsets | OffsetAt | Commit | Committed | Claim | Unclaim | Put | Get | Remove | Scan | Watch
-    | SessionOpen | SessionKeep | SessionClose | Transact | ClusterMap | ClusterStatus
-    | ClusterChange | ClusterJoin | WhereIs
+    | Offsets | OffsetAt | Commit | Committed | Claim | Unclaim | Renew | Claims | Put | Get
+    | Remove | Scan | Watch | SessionOpen | SessionKeep | SessionClose | Transact | ClusterMap
+    | ClusterStatus | ClusterChange | ClusterJoin | WhereIs
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode

@@ -86,11 +86,13 @@ class GroupNode:
             self.calls["refused"] += 1
             return 0, holder
         before = self.last_grant.get(number, (0, ""))
+        partition.claimed(GROUP, owner, token, lease_us, now_us)
+        self._shown[number] = self._show(number)
+        if before == (token, owner):  # it did not hear the answer, and asks again
+            return token, owner
         if token <= before[0]:
             self.wrong.append(f"partition {number}: token {token} after {before[0]}")
-        partition.claimed(GROUP, owner, token, lease_us, now_us)
         self.last_grant[number] = (token, owner)
-        self._shown[number] = self._show(number)
         self._granted(number, before[1], owner)
         return token, owner
 

@@ -96,10 +96,20 @@ class Member(Actor):
         self._ended(noted, info.token > 0)
         return int(info.token)
 
+    async def _renew(self, topic: AsyncTopic, token: int) -> None:
+        """With a record of its own or, under every second token, without."""
+        if token % 2:
+            await self._claim(topic, token)
+            return
+        noted = self._note("renew", token)
+        held = await topic.renew(GROUP, self.name, {self.partition: token})
+        self._ended(noted, held[self.partition])
+
     async def _work(self, topic: AsyncTopic, token: int) -> None:
         look = self._note("committed", token)
-        found = await topic.committed(GROUP)
-        offset = look.offset = found.get(self.partition, 0)
+        status = (await topic.claims(GROUP, [self.partition], states=True))[self.partition]
+        offset = look.offset = status.offset or 0
+        look.state = int(status.state or b"0")
         self._ended(look, True)
         for _ in range(self.world.between(1, 5)):
             async with topic.read(self.partition, offset) as batches:
@@ -110,7 +120,7 @@ class Member(Actor):
             await self._commit(topic, token, offset)
             await self.rest(800_000)
             if self.world.chance(0.7):
-                await self._claim(topic, token)
+                await self._renew(topic, token)
         if self.world.chance(0.5):
             noted = self._note("unclaim", token)
             self._ended(noted, await topic.unclaim(self.partition, GROUP, token))
@@ -118,7 +128,8 @@ class Member(Actor):
     async def _commit(self, topic: AsyncTopic, token: int, offset: int) -> None:
         noted = self._note("commit", token, offset)
         try:
-            await topic.commit(GROUP, {self.partition: offset}, token)
+            state = {self.partition: b"%d" % offset}
+            await topic.commit(GROUP, {self.partition: offset}, token, state)
         except ConflictError:
             self._ended(noted, False)
             raise
