@@ -65,6 +65,7 @@ class World:
             host = self.hosts[number] = Host(number, first=first or Membership())
         else:
             host.incarnation += 1
+            host.outcomes.clear()  # tokens begin anew
         raft = Raft.restore(
             number, host.first, hard_state=host.hard_state, snapshot=host.snapshot,
             entries=host.entries, seed=self._seed, now_us=self.now_us,

@@ -28,6 +28,7 @@ class Change(enum.Enum):
 
     ADD_LEARNER = "add learner"
     PROMOTE = "promote"  # a learner that has caught up becomes a voter
+    DEMOTE = "demote"  # a voter becomes a learner
     REMOVE = "remove"
 
 
@@ -79,6 +80,8 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
             raise NotFoundError(f"node {node} is not a member")
         elif change is Change.PROMOTE:
             after = self._promoted(node)
+        elif change is Change.DEMOTE:
+            after = self._demoted(node)
         else:
             after = self._without(node)
         after.check()
@@ -95,6 +98,11 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
         if node in self.voters:
             raise ExistsError(f"node {node} is a voter already")
         return Membership((*self.voters, node), _without(self.learners, node))
+
+    def _demoted(self, node: int) -> Membership:
+        if node in self.learners:
+            raise ExistsError(f"node {node} is a learner already")
+        return self._without(node)._with_learner(node)
 
     def _without(self, node: int) -> Membership:
         if self.voters == (node,):

@@ -1,19 +1,16 @@
-"""What the leader of the consensus does about the cluster: who lives, what moves, who votes."""
+"""What the leader of the consensus does about the cluster: who lives, what moves."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from penstock.cluster.commands import Command, Down, Up
-from penstock.cluster.consensus.membership import Change
 from penstock.cluster.consensus.raft import Raft
 from penstock.cluster.levels import next_raise
 from penstock.cluster.liveness import Detector
-from penstock.cluster.map import NodeInfo, Stated
+from penstock.cluster.map import Stated
+from penstock.cluster.plane.voters import Voters
 from penstock.cluster.planner import plan
 from penstock.cluster.state import ClusterState
 from penstock.cluster.view import Figures, Limits
-from penstock.errors import ConflictError
 
 DOWN_AFTER_US = 1_000_000
 PLAN_US = 50_000  # between two plans
@@ -29,6 +26,7 @@ class Leading:
         now_us: int, deposed: int = 0,
     ) -> None:  # fmt: skip
         self.term = raft.term
+        self.voters = Voters(raft)
         self._raft = raft
         self._stated = stated  # what nodes say that they speak; kept by the control plane
         self._limits = limits
@@ -98,43 +96,3 @@ class Leading:
             down = node.status == "down"
             if number in self._watched and self._detector.takes_for_down(number) != down:
                 self._detector.watch(number, node.incarnation, now_us, down)
-
-    # --- who votes -------------------------------------------------------------------------
-
-    def reform(self, state: ClusterState, now_us: int) -> None:
-        """One step towards a membership of the consensus that fits the cluster, if none is under
-        way: all nodes follow, the first one, three or five that stay vote."""
-        step = self._next_step(state)
-        if step is not None:
-            with suppress(ConflictError):  # another change is under way, or it is behind
-                self._raft.change(*step, now_us)
-
-    def _next_step(self, state: ClusterState) -> tuple[Change, int] | None:
-        members = self._raft.membership
-        staying = [number for number, node in state.nodes.items() if _stays(node)]
-        for number in staying:
-            if number not in members:
-                return Change.ADD_LEARNER, number
-        wanted = _voters(len(staying))
-        if len(members.voters) < wanted:
-            for number in members.learners:
-                node = state.nodes.get(number)
-                if node is not None and node.status == "up" and self._raft.lag(number) == 0:
-                    return Change.PROMOTE, number
-        for number in members.nodes:
-            gone = number not in state.nodes or state.nodes[number].status == "left"
-            retired = number in members.voters and number not in staying
-            if number != self._raft.node and (gone or (retired and len(members.voters) > wanted)):
-                return Change.REMOVE, number
-        return None
-
-
-def _stays(node: NodeInfo) -> bool:
-    return node.status in ("up", "down")
-
-
-def _voters(nodes: int) -> int:
-    """An odd number: one more would not survive more failures."""
-    return 5 if nodes >= 5 else 3 if nodes >= 3 else 1
-
-

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from penstock.cluster.commands import Command, Outcome, Rejoin, pack_command, read_command
+from penstock.cluster.commands import (
+    Command,
+    Leave,
+    Outcome,
+    Rejoin,
+    Remove,
+    pack_command,
+    read_command,
+)
 from penstock.cluster.consensus import messages as consensus
 from penstock.cluster.consensus.messages import EntryKind
 from penstock.cluster.consensus.raft import Raft
@@ -106,8 +114,9 @@ class ControlPlane:
                 raise ProtocolError(f"node {source} speaks for node {inner.source}")
             self.raft.step(inner, now_us)
         elif isinstance(message, Ask):
-            read_command(unpack_proposal(message.proposal).command)  # all would stumble over it
-            self._propose(message.proposal, now_us)
+            # All would stumble over one that cannot be read.
+            command = read_command(unpack_proposal(message.proposal).command)
+            self._propose_asked(message.proposal, command, now_us)
         elif self._leading is not None:
             if isinstance(message, Beat):
                 self._leading.heard(source, message.incarnation, now_us)
@@ -175,9 +184,16 @@ class ControlPlane:
         asked.due_us = now_us + ASK_US
         leader = self.raft.leader
         if leader == self.node:
-            self._propose(asked.proposal, now_us)
+            self._propose_asked(asked.proposal, asked.command, now_us)
         elif leader is not None:
             self._send(leader, Ask(asked.proposal))
+
+    def _propose_asked(self, proposal: bytes, command: Command, now_us: int) -> None:
+        """Not before its time; whoever wants it asks again."""
+        goes = command.id if isinstance(command, Leave | Remove) else 0
+        leading = self._leading
+        if not goes or leading is None or leading.voters.let_go(self.state, goes, now_us):
+            self._propose(proposal, now_us)
 
     def _propose(self, proposal: bytes, now_us: int) -> int:
         """The index, or 0 if it was not taken: whoever wants it asks again."""
@@ -268,5 +284,5 @@ class ControlPlane:
         for command in self._leading.commands(self.state, now_us):
             body = Proposal(0, 0, 0, pack_command(command))
             self._leading.proposed(self._propose(pack(body), now_us))
-        self._leading.reform(self.state, now_us)
+        self._leading.voters.reform(self.state, now_us)
         return self.raft.last_index != before

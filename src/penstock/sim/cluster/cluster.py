@@ -31,6 +31,7 @@ class Cluster:
         self.network = ClusterNetwork(world)
         self.ledger = Ledger(world)
         self.hosts: dict[int, NodeHost] = {}
+        self.draining: set[int] = set()
         self.joins = self.drains = self.removals = self.restarts = 0
         self._drift = drift
 
@@ -71,20 +72,23 @@ class Cluster:
         """Everything moves off a node; it is removed when that is done, or used again if it takes
         too long."""
         self.drains += 1
+        self.draining.add(number)
         self.world.note(f"node {number} is drained")
         self.ask(Drain(number), lambda _: self._remove(number, MAX_ASKS))
 
     def _remove(self, number: int, tries: int) -> None:
         def decided(outcome: Outcome) -> None:
-            if outcome.accepted:
+            # Unknown: it was removed when this was asked before, and whoever was asked did not say.
+            if outcome.accepted or outcome.refused == "unknown":
                 self.world.note(f"node {number} is removed")
                 self.removals += 1
+                self.draining.discard(number)
                 self.hosts[number].retired = True
                 self.hosts[number].crash(power_loss=False, down_us=None, why="and is not needed")
             elif tries:
                 self.world.after(ASK_AGAIN_US, lambda: self._remove(number, tries - 1))
             else:
-                self.ask(Undrain(number))
+                self.ask(Undrain(number), lambda _: self.draining.discard(number))
 
         self.ask(Remove(number), decided)
 

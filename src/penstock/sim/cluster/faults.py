@@ -17,6 +17,7 @@ EVERY_US = 7_000_000  # a fault, roughly
 PARTED_US = (1_000_000, 14_000_000)
 DOWN_US = (50_000, 9_000_000)
 MORE_NODES = 2  # that may join, at most, beyond those that there were at first
+LEAST_STAYING = 2  # drains may overlap, but somebody must take what the others have
 FLIP_QUIET_US = 25_000_000
 CLOCK_US = 5_000_000  # by so much a clock is wrong after a restart, at most
 
@@ -252,8 +253,10 @@ class Injector:
             self.cluster.join()
 
     def _drain(self) -> None:
-        if len(self.cluster.members()) > max(self._least, 3):
-            self.cluster.drain(self._someone().number)
+        members, draining = self._numbers(), self.cluster.draining
+        staying = [number for number in members if number not in draining]
+        if len(members) > max(self._least, 3) and len(staying) > LEAST_STAYING:
+            self.cluster.drain(self.world.random.choice(staying))
 
     def _roll(self) -> None:
         """A rolling restart: one after the other, each when the one before is back."""
