@@ -18,7 +18,9 @@ from penstock.store.files import Limits
 SIZE = Size(pace=Pace(192 << 10, 1500, Limits(keep_journal=2)))
 ASK_AGAIN_US = 3_000_000
 MAX_ASKS = 40
+VOTERS = 3  # so many survive the loss of one
 LEAVE_US = 1_500_000  # so long a node that is stopped in order waits for its heirs
+NOTICED_US = 60_000_000  # until then somebody drains a node that is lost
 
 
 class Cluster:
@@ -32,7 +34,7 @@ class Cluster:
         self.ledger = Ledger(world)
         self.hosts: dict[int, NodeHost] = {}
         self.draining: set[int] = set()
-        self.joins = self.drains = self.removals = self.restarts = 0
+        self.joins = self.drains = self.restarts = 0
         self._drift = drift
 
     # --- nodes -----------------------------------------------------------------------------
@@ -77,24 +79,27 @@ class Cluster:
         self.ask(Drain(number), lambda _: self._remove(number, MAX_ASKS))
 
     def _remove(self, number: int, tries: int) -> None:
+        host = self.hosts[number]
+
         def decided(outcome: Outcome) -> None:
             # Unknown: it was removed when this was asked before, and whoever was asked did not say.
             if outcome.accepted or outcome.refused == "unknown":
                 self.world.note(f"node {number} is removed")
-                self.removals += 1
                 self.draining.discard(number)
-                self.hosts[number].retired = True
-                self.hosts[number].crash(power_loss=False, down_us=None, why="and is not needed")
-            elif tries:
-                self.world.after(ASK_AGAIN_US, lambda: self._remove(number, tries - 1))
+                host.retired = True
+                host.crash(power_loss=False, down_us=None, why="and is not needed")
+            elif tries or host.retired:  # who is lost cannot be used again
+                self.world.after(ASK_AGAIN_US, lambda: self._remove(number, max(tries - 1, 0)))
             else:
                 self.ask(Undrain(number), lambda _: self.draining.discard(number))
 
         self.ask(Remove(number), decided)
 
     def replace(self, number: int) -> None:
-        """A node is lost for ever: another joins, and it is removed as soon as nothing needs it."""
+        """A node is lost for ever: another joins, somebody drains it, sooner or later, and it is
+        removed as soon as nothing needs it."""
         self.join()
+        self.world.after(self.world.between(0, NOTICED_US), lambda: self.ask(Drain(number)))
         self._remove(number, MAX_ASKS)
 
     def restart(self, number: int, down_us: int) -> None:
@@ -154,15 +159,27 @@ class Cluster:
 
     @property
     def whole(self) -> bool:
-        """Whether all nodes run and every shard has an in-sync set of two."""
-        known = self.map()
-        if known is None or any(host.member is None for host in self.members()):
+        """Whether all nodes run, every shard has an in-sync set of two, and one more node may be
+        lost: of those that are, none is a member or votes any more. What nodes know of an earlier
+        start of theirs does not count: without a majority nothing newer is heard."""
+        known, members = self.map(), self.members()
+        if known is None or not all(host.member and host.member.present for host in members):
             return False
-        down = {node.id for node in known.nodes if node.status == "down"}
-        if any(host.number in down for host in self.members()):
-            return False
-        strong = min(2, len(self.members()))
-        return all(len(place.in_sync) >= strong for place in known.shards)
+        numbers = {host.number for host in members}
+        for node in known.nodes:
+            lost = node.id in self.hosts and node.id not in numbers
+            if lost or (node.id in numbers and node.status == "down"):
+                return False
+        strong = min(2, len(members))
+        in_sync = all(len(place.in_sync) >= strong for place in known.shards)
+        return in_sync and all(self._can_decide(host, numbers) for host in members)
+
+    def _can_decide(self, host: NodeHost, numbers: set[int]) -> bool:
+        """Whether, as far as a node knows, those who vote are there, and are enough."""
+        assert host.member is not None
+        voters = host.member.plane.raft.membership.voters
+        enough = VOTERS if len(numbers) >= VOTERS else 1
+        return numbers.issuperset(voters) and len(voters) >= enough
 
     @property
     def broken(self) -> str | None:
