@@ -19,7 +19,12 @@ from penstock.cluster.replication.follower import Followed
 from penstock.cluster.replication.messages import Accepted
 from penstock.cluster.replication.owner import Owned
 from penstock.cluster.view import View
+from penstock.core import steals
 from penstock.core.dedupe import IdWindow, Producers
+from penstock.core.queue import QueueShard
+from penstock.core.records import Outgoing
+from penstock.core.shard import Shard
+from penstock.core.steals import Loot
 from penstock.engine.consensus_log import ConsensusLog
 from penstock.engine.member import Member
 from penstock.engine.replicas import Replicas
@@ -140,6 +145,32 @@ def checkpoints_of_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replicas, "is_committed", lambda *_: True)
 
 
+def moved_and_kept(patch: pytest.MonkeyPatch) -> None:
+    outgoing = Shard.outgoing
+
+    def drop_nothing(self: Shard, record: Outgoing, number: int, now_us: int) -> None:
+        outgoing(self, Outgoing(record.targets, record.transact), number, now_us)
+
+    patch.setattr(Shard, "outgoing", drop_nothing)
+
+
+def moved_as_often_as_it_is_sent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shard, "was_forwarded", lambda *_: False)
+
+
+def moved_though_it_was_given(patch: pytest.MonkeyPatch) -> None:
+    def returned(queue: QueueShard) -> list[Loot]:
+        found = [(run.position, queue.find(run.position)) for run in queue.returned.runs.values()]
+        return [
+            steals._loot(queue, stored, position, stored.span)
+            for position, stored in found
+            if stored is not None and stored.base == position
+        ]
+
+    patch.setattr(steals, "_returned", returned)
+    patch.setattr(steals, "_is_returned", lambda queue, loot: loot.position in queue.returned.runs)
+
+
 class Case(NamedTuple):
     """What is broken, and runs that find it."""
 
@@ -156,10 +187,13 @@ QUICK = [
     Case(promoted_though_not_in_sync, "plain,topic"),
     Case(epochs_that_do_not_grow, "plain"),
     Case(votes_forgotten, "plain"),
+    Case(moved_and_kept, "moving", "none"),
+    Case(moved_though_it_was_given, "moving", "none"),
 ]
 LONG = [
     Case(no_dedupe, "ordered", "net,crash", 3),
     Case(ids_forgotten, "ids"),
+    Case(moved_as_often_as_it_is_sent, "moving", "net,crash", 3),
     Case(new_sequence_for_a_resend, "ordered", "net,crash", 3),
     Case(reads_without_confirmation, "table", "net,pause", 3),
     Case(acknowledged_before_the_owner_syncs, "plain,topic", "crash,disk", 3),

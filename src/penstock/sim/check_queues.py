@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from penstock.sim.actors import Stream
+from penstock.sim.check_moves import Paths
 from penstock.sim.check_terms import may_expire
 from penstock.sim.history import Delivery, History, Push, Settlement
 
@@ -16,23 +17,27 @@ FOREVER_US = 1 << 62
 
 def check_queue(history: History, queue: Stream) -> list[str]:
     """Everything that is wrong with one queue."""
-    by_value = history.by_value(queue.name)
+    by_value, paths = history.by_value(queue.name), Paths(history, queue.name)
     found: list[str] = []
     for value, deliveries in by_value.items():
         push = history.pushes.get(value)
-        found += _check_origin(queue, value, push, deliveries, history)
+        deliveries.sort(key=paths.order)
+        found += _check_origin(queue, value, push, deliveries, history, paths)
+        found += _check_moves(value, push, deliveries, history, paths)
         found += _check_acks(value, deliveries, history)
         found += _check_causes(value, push, deliveries, history)
         found += _check_leases(value, deliveries, history)
     found += _check_lost(history, queue, by_value)
     if queue.ordered != "no":
         found += _check_order(history, queue, by_value)
+        found += [f"moved out of order: {each}" for each in paths.moves]
     return found
 
 
 def _check_origin(
-    queue: Stream, value: bytes, push: Push | None, deliveries: list[Delivery], history: History
-) -> Iterator[str]:
+    queue: Stream, value: bytes, push: Push | None, deliveries: list[Delivery], history: History,
+    paths: Paths,
+) -> Iterator[str]:  # fmt: skip
     if push is None:
         yield f"ghost: {value!r} was delivered from {queue.name} and never sent"
         return
@@ -45,8 +50,25 @@ def _check_origin(
         places.add(push.place)
     until_us = max(each.got_us for each in deliveries)
     lost = history.trouble.may_lose(queue.level, push.sent_us, until_us)  # and sent again
-    if len(places) > 1 and not lost:
+    if not paths.is_one(places) and not lost:
         yield f"stored twice: {value!r} is at {sorted(places)} (shard, position)"
+
+
+def _check_moves(
+    value: bytes, push: Push | None, deliveries: list[Delivery], history: History, paths: Paths
+) -> Iterator[str]:
+    """Who moves was given to nobody before, and is given to nobody at the old place after."""
+    for each in deliveries:
+        move = paths.leaves.get((each.shard, each.position))
+        if move is None:
+            continue
+        given = f"{value!r}, under grant {each.grant:#x} of shard {each.shard} at {each.got_us}"
+        begun_us = max(each.asked_us, 0 if push is None else push.sent_us)
+        lost = history.trouble.may_lose_leases(each.level, begun_us, move.left_us)
+        if each.grant > move.granted:
+            yield f"delivered where it had left at {move.left_us}: {given}"
+        elif not (lost or _redriven(history, each, begun_us, move.left_us)):
+            yield f"moved at {move.left_us} though it was given: {given}"
 
 
 def _accepted(deliveries: list[Delivery]) -> list[tuple[Delivery, Settlement]]:

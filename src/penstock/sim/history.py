@@ -1,4 +1,4 @@
-"""What the clients did and saw: the only evidence that the checkers use.
+"""What the clients did and saw: the only evidence that the checkers use, but for moves.
 
 Times are of the world's clock. An outcome of None means: nobody knows.
 """
@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+Place = tuple[int, int]  # shard and position
 
 
 @dataclass(slots=True)
@@ -67,6 +69,26 @@ class Delivery:
     got_us: int
     lease_us: int
     settlements: list[Settlement] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Move:
+    """Messages, one after the other, that a cluster moved to another shard; nobody had been given
+    any. This no client sees: it is what the nodes' records say."""
+
+    queue: str
+    source: Place  # of the first of them
+    target: Place
+    span: int
+    left_us: int
+    arrived_us: int
+    granted: int  # the last grant of the queue in that shard before they left
+    epoch: int  # of the shard that they came to
+
+    def steps(self) -> Iterator[tuple[Place, Place]]:
+        """Each message: from where, and to where."""
+        (home, position), (shard, base) = self.source, self.target
+        return (((home, position + row), (shard, base + row)) for row in range(self.span))
 
 
 @dataclass(slots=True)
@@ -332,6 +354,7 @@ class History:
 
     pushes: dict[bytes, Push] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
     reads: list[TopicRead] = field(default_factory=list)
     table: list[TableOp] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)

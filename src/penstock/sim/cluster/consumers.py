@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.client.aio_messages import AsyncMessage
-from penstock.client.aio_streams import AsyncTopic
+from penstock.client.aio_streams import AsyncQueue, AsyncTopic
+from penstock.client.pops import PopSearch
 from penstock.errors import ConflictError, PenstockError
 from penstock.sim.cluster.stage import RETRY_S, Actor
 from penstock.sim.history import Commit, Delivery, Ends, Settlement, TopicRead, name_of
+from penstock.wire.frames import PopMode
 
 MAX_POP = 6
+WAIT_S = 2.0  # of a pop
 MAX_TREATED = 50  # messages that one consumer has in its hands
 Taken = tuple[AsyncMessage, Delivery]
 
@@ -31,7 +34,7 @@ class Consumer(Actor):
             await self.rest(self.pause_us)
             asked_us = self.world.now_us
             try:
-                popped = await queue.pop_many(self.world.between(1, MAX_POP), timeout=2.0)
+                popped = await self.pop(queue, self.world.between(1, MAX_POP))
             except PenstockError:
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -41,6 +44,10 @@ class Consumer(Actor):
                 task.add_done_callback(tasks.discard)
             if len(tasks) > MAX_TREATED:
                 await asyncio.wait(list(tasks))
+
+    async def pop(self, queue: AsyncQueue, messages: int) -> list[AsyncMessage]:
+        """Messages, wherever they are."""
+        return await queue.pop_many(messages, timeout=WAIT_S)
 
     def took(self, popped: Sequence[AsyncMessage], asked_us: int) -> list[Taken]:
         """Notes deliveries."""
@@ -102,6 +109,23 @@ class Consumer(Actor):
         noted = Settlement(op, self.world.now_us, delay_us=delay_us)
         delivery.settlements.append(noted)
         return noted
+
+
+class StayingConsumer(Consumer):
+    """Goes to the owner of one shard and to nobody else: all other messages have to move there."""
+
+    shard = -1
+
+    async def pop(self, queue: AsyncQueue, messages: int) -> list[AsyncMessage]:
+        """What is there or comes there, as if the queue were on one shard."""
+        assert queue._routes is not None
+        if self.shard < 0:
+            self.shard = self.world.between(0, len(queue._routes.map.shards) - 1)
+        search = PopSearch(
+            queue._routes, queue._pop_route, queue._settler, messages, None, PopMode.LEASE,
+            self.shard,
+        )  # fmt: skip
+        return AsyncMessage.all_of(await queue._run(search.run(WAIT_S)))
 
 
 class Subscriber(Consumer):

@@ -1,10 +1,11 @@
-"""What the nodes themselves show: who owned which shard when, and who wrote to it."""
+"""What the nodes themselves show: who owned which shard when, who wrote to it, what moved."""
 
 from __future__ import annotations
 
 from penstock.cluster.map import ClusterMap
 from penstock.core.records import Kind
 from penstock.engine.member import Member
+from penstock.sim.cluster.moves import Moves
 from penstock.sim.world import World
 from penstock.wire.entry import Entry
 
@@ -19,6 +20,7 @@ class Ledger:
         self.promotions = 0  # changes of owner because the one before was gone
         self.transfers = 0  # all others
         self.map: ClusterMap | None = None  # the newest that any node has
+        self.moves = Moves(world)
         self._world = world
         self._owners: dict[tuple[int, int], int] = {}  # by shard and epoch, by the map
         self._writers: dict[tuple[int, int], int] = {}  # the same, by what was logged
@@ -26,12 +28,13 @@ class Ledger:
     def watch(self, number: int, member: Member) -> None:
         """Notes every record that a member logs as an owner."""
         replicas = member.replicas
-        appended = replicas.appended
+        appended, kernel = replicas.appended, member.engine.fabric.kernel
 
         def noted(entry: Entry, now_us: int) -> None:
             record = not entry.local and entry.kind != Kind.BARRIER
-            if record and entry.shard < len(member.engine.fabric.kernel.shards):
+            if record and entry.shard < len(kernel.shards):
                 self._wrote(number, entry.shard, entry.epoch)
+                self.moves.logged(entry, kernel)
             appended(entry, now_us)
 
         vars(replicas)["appended"] = noted

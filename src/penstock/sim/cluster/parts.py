@@ -14,7 +14,7 @@ from penstock.sim.check_ends import check_ends
 from penstock.sim.check_queues import check_queue
 from penstock.sim.check_tables import check_table
 from penstock.sim.check_topics import check_commits, check_topic
-from penstock.sim.cluster.consumers import Consumer, Subscriber, TopicReader
+from penstock.sim.cluster.consumers import Consumer, StayingConsumer, Subscriber, TopicReader
 from penstock.sim.cluster.process import Role
 from penstock.sim.cluster.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.cluster.stage import Stage
@@ -66,6 +66,10 @@ PARTS: dict[str, Part] = {
         "written", ("p2", QueueProducer), ("c3", Consumer), durability="written"
     ),
     "memory": _queue("memory", ("p3", QueueProducer), ("c4", Consumer), durability="memory"),
+    "moving": _queue(
+        "moving", ("p1", QueueProducer), ("p2", QueueProducer), ("c3", StayingConsumer),
+        ("c4", StayingConsumer),
+    ),
     "topic": _topic(
         "topic", 3, ("p4", Publisher, {}), ("p1", Publisher, {}),
         *((f"c{1 + n}", TopicReader, {"partition": n}) for n in range(3)),

@@ -41,7 +41,8 @@ class ClusterScenario:
         chosen = Faults.named(faults)
         self.cluster = Cluster(self.world, drift=DRIFT if chosen.clock else 0.0)
         self.parts = chosen_parts(self.world, parts)
-        self.history = History(trouble=self.cluster.trouble)
+        moves = self.cluster.ledger.moves.done
+        self.history = History(trouble=self.cluster.trouble, moves=moves)
         self.stage = Stage(self.world, self.history)
         roles = roles_of(self.stage, self.parts)
         self.clients = [
@@ -184,6 +185,7 @@ class ClusterScenario:
             "faults": self.injector.injected,
             "promotions": cluster.ledger.promotions,
             "transfers": cluster.ledger.transfers,
+            "moves": len(history.moves),
             "partitions": self.injector.partitions,
             "crashes": len(trouble.crashes),
             "power_losses": len(trouble.power_losses),

@@ -54,6 +54,7 @@ def _events(history: History, value: bytes) -> Iterator[tuple[int, str]]:
                 who = f"{settled.op} of {value!r} by {each.consumer}"
                 yield settled.sent_us, f"{who} is sent"
                 yield settled.done_us, f"{who} is answered: {settled.accepted}"
+    yield from _moves(history, value)
     for read in history.reads:
         if read.value == value:
             yield read.got_us, f"{value!r} is read by {read.reader} at {read.offset}"
@@ -62,3 +63,16 @@ def _events(history: History, value: bytes) -> Iterator[tuple[int, str]]:
             who = f"{op.kind} by {op.client} (if {op.if_version}) {op.value!r}"
             yield op.sent_us, f"{who} is sent"
             yield op.done_us, f"{who}: {op.outcome!r}"
+
+
+def _moves(history: History, value: bytes) -> Iterator[tuple[int, str]]:
+    push = history.pushes.get(value)
+    deliveries = [each for each in history.deliveries if each.value == value]
+    places = {(each.shard, each.position) for each in deliveries}
+    if push is not None and push.place is not None:
+        places.add(push.place)
+    for move in history.moves:
+        for source, target in move.steps():
+            if push is not None and move.queue == push.stream and places & {source, target}:
+                yield move.left_us, f"{value!r} leaves {source}"
+                yield move.arrived_us, f"{value!r} arrives at {target}"
