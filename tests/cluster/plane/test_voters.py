@@ -120,3 +120,35 @@ def test_a_voter_with_shards_is_refused_and_votes_on():
     assert outcome.refused == "unsafe"
     world.run(5_000_000)
     assert set(membership_of(world, 1).voters) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_voter_is_drained_removed_and_stopped_while_another_is_down(seed: int, leads: bool):
+    world = grown(seed, 4)
+    leader = leader_of(world)
+    first, second, *_ = (each for each in membership_of(world, leader).voters if each != leader)
+    down, drained, stays = (first, leader, second) if leads else (first, second, leader)
+    world.kill(down)
+    world.run(3_000_000)
+    assert world.do(stays, Drain(drained)).accepted
+    world.run(50_000_000)
+    assert world.do(stays, Remove(drained)).accepted
+    world.kill(drained)
+    assert world.do(stays, Define("queue/default/q", b"x", 0)).accepted
+
+
+def test_a_vote_without_which_the_others_could_not_decide_is_kept():
+    world = grown(1, 3)
+    leader = leader_of(world)
+    down, drained = (each for each in membership_of(world, leader).voters if each != leader)
+    world.kill(down)
+    world.run(3_000_000)
+    assert world.do(leader, Drain(drained)).accepted
+    world.run(20_000_000)
+    plane = world.hosts[leader].plane
+    assert plane is not None
+    plane.ask(Remove(drained), world.now_us)
+    world.run(20_000_000)
+    assert drained in membership_of(world, leader).voters
+    assert world.do(leader, Define("queue/default/q", b"x", 0)).accepted

@@ -83,6 +83,7 @@ class Voters:
         retired = [
             number for number in voters
             if number not in staying and (too_many or number in self._going)
+            and _can_decide([voter for voter in voters if voter != number], state)
         ]  # fmt: skip
         return min(retired, key=lambda number: number == self._raft.node, default=None)
 
@@ -105,6 +106,12 @@ class Voters:
 
     def _is_ready(self, state: ClusterState, number: int) -> bool:
         return state.nodes[number].status == "up" and self._raft.lag(number) == 0
+
+
+def _can_decide(voters: list[int], state: ClusterState) -> bool:
+    """Whether those that are there are a majority: who knows when the others come back."""
+    known = [state.nodes[each] for each in voters if each in state.nodes]
+    return 2 * sum(node.status in ("up", "draining") for node in known) > len(voters)
 
 
 def _wanted(nodes: int) -> int:
