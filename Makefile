@@ -43,7 +43,7 @@ type: setup ## check types of src, tests and tools
 	$(BIN)/mypy src tests tools
 
 sim: setup ## run the simulator: one node, then clusters over 200 seeds (SEED=... for the same again)
-	$(BIN)/penstock sim --seeds 50
+	$(BIN)/penstock sim --seed $(SEED) --seeds 50
 	$(BIN)/penstock sim --seed $(SEED) --seeds 80 --nodes 3 --minutes 10 --processes 2
 	$(BIN)/penstock sim --seed $(SEED) --seeds 70 --nodes 4 --minutes 10 --processes 2
 	$(BIN)/penstock sim --seed $(SEED) --seeds 50 --nodes 5 --minutes 10 --processes 2
