@@ -51,8 +51,18 @@ class Topics:
         """The number of the shard where a partition lives, whoever serves it."""
         placement = stream.info.placement
         if not 0 <= partition < len(placement):
-            raise InvalidError(f"partition {partition}: the topic has {len(placement)}")
+            text = f"partition {partition}: the topic has {len(placement)}"
+            # In a cluster it may have grown, and this node not have heard of it yet.
+            raise NotFoundError(text) if self.kernel.shared else InvalidError(text)
         return placement[partition]
+
+    def is_open(self, stream: Stream, number: int) -> bool:
+        """Whether a partition of this node has begun: one that a growth added begins when its
+        parent is sealed."""
+        if stream.layout is None or not stream.layout.born[number]:
+            return True
+        shard = self.kernel.shards[stream.info.placement[number]]
+        return shard.partition(stream.info.id, number).opened
 
     def partition(self, stream: int, number: int) -> Partition:
         """A partition of a topic."""
@@ -95,11 +105,14 @@ class Topics:
 
     def _serve(self, connection: int, request: int, body: FetchBody, wait: bool) -> bool:
         partition = self.partition(body.stream, body.partition)
-        if body.offset > partition.end:
+        closed = not self.is_open(self.kernel.streams[body.stream], body.partition)
+        if closed and wait:
+            return False
+        if body.offset > partition.end and not closed:
             raise InvalidError(
                 f"offset {body.offset} is after the end of the partition, {partition.end}"
             )
-        found = partition.find(body.offset, body.max_bytes)
+        found = [] if closed else partition.find(body.offset, body.max_bytes)
         if not found and wait:
             return False
         batches = [(stored.location, stored.length, stored.base) for stored in found]
@@ -156,6 +169,15 @@ class Topics:
         """The first offset of partitions that arrived at or after a time."""
         parts = self.partitions(call.stream, call.partitions)
         return [part.offset_at(call.time_us) for part in parts]
+
+    def family(self, call: m.Family) -> list[m.Kinship]:
+        """Where partitions began, and where children took over."""
+        stream = self.kernel.stream(call.stream, "topic")
+        parts = self.partitions(call.stream, call.partitions)
+        return [
+            m.Kinship(part.origin if self.is_open(stream, part.number) else None, part.splits)
+            for part in parts
+        ]
 
     # --- retention -------------------------------------------------------------------------
 

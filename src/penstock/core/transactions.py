@@ -204,6 +204,8 @@ class Transactions:
         self.pushes.check(stream, target, batch, PLAIN)
         if not away:
             self.pushes.check_depth(stream, batch)
+            if stream.info.kind == "topic":
+                self.pushes.check_open(stream, push.partition, batch.header)
 
     # --- on a node that stands alone -------------------------------------------------------
 

@@ -373,6 +373,7 @@ class History:
     dead: set[bytes] = field(default_factory=set)  # values among the dead letters at the end
     final_tables: dict[str, FinalTable] = field(default_factory=dict)
     final_topics: dict[tuple[str, int], Pass] = field(default_factory=dict)
+    origins: dict[tuple[str, int], int] = field(default_factory=dict)  # of partitions, if not 0
     drained: bool = False
 
     def push(self, push: Push) -> Push:
