@@ -352,9 +352,7 @@ class Fabric:
         level = max((stream.level for stream in kernel.streams.values()), default=Durability.MEMORY)
         for shard, number, txn in unfinished:
             self.transactions.carry_out(txn, shard, number, level, missing=True)
-        for shard in kernel.shards:
-            self.forwards.carry_out_all(shard)
-            self.growing.begin(shard)
+        self.growing.restart()
 
     def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:
         """This node owns a shard from now on, in the epoch that the shard has: leases last their

@@ -34,6 +34,13 @@ class Growing:
                 if births:
                     self._seal(stream, partition)
 
+    def restart(self) -> None:
+        """A node that stands alone has recovered: a growth that was cut off is finished. Nothing
+        else is ever left in the outboxes of such a node."""
+        for shard in self.kernel.shards if self.kernel.split else ():
+            self.forwards.carry_out_all(shard)
+            self.begin(shard)
+
     def begin(self, shard: Shard) -> None:
         """This node owns a shard from now on: what its log lacks of definitions is made up for."""
         for number in sorted(self.kernel.split):

@@ -125,8 +125,8 @@ class Layout:
 
 def parents_for(layout: Layout, more: int) -> list[int]:
     """The parents of `more` new partitions: each time the one whose parts would be widest."""
-    heap = [(-(high - low), number, 1) for number, (low, high) in enumerate(layout.ranges)]
     widths = [high - low for low, high in layout.ranges]
+    heap = [(-float(width), number, 1) for number, width in enumerate(widths)]
     heapify(heap)
     parents: list[int] = []
     for _ in range(more):
