@@ -175,7 +175,8 @@ def test_a_consumer_goes_on_to_the_children(two):
 def test_a_child_is_read_after_its_parent(fabric):
     topic = fabric.topic("t", 1)
     topic.publish_many(**keyed(0, 50))
-    topic.grow(4)
+    topic.grow(2)
+    topic.grow(4)  # before any message came to the children
     topic.publish_many(**keyed(50, 100))
     topic.grow(7)
     topic.publish_many(**keyed(100, 150))

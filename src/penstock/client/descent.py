@@ -81,27 +81,34 @@ class Descent:
         """Those held back that may be read now; `reached` is how far others have been handed out
         by the same reader."""
         parents = self._topic._layout.parents
-        free = [each for each in self._held if not self._waits(each, reached)]
-        waiting = [each for each in self._held if each not in free]
+        free = self._let_go(reached)
         now_s = self._clock()
-        if waiting and now_s - self._asked_s >= _HELD_S:
+        if self._held and now_s - self._asked_s >= _HELD_S:
             self._asked_s = now_s
-            yield from self._learn_splits(waiting)
-            elsewhere = sorted({p for each in waiting if (p := parents[each]) is not None})
-            elsewhere = [each for each in elsewhere if each not in reached]
+            yield from self._learn_splits(list(self._held))
+            elsewhere = {p for each in self._held if (p := parents[each]) is not None}
+            elsewhere -= reached.keys()
             done: Mapping[int, int] = {}
             if elsewhere and self._group is not None:
-                done = yield from committed(self._topic, self._group, elsewhere)
-            known = {**done, **reached}
-            free += [each for each in waiting if not self._waits(each, known)]
-        for each in free:
-            del self._held[each]
+                done = yield from committed(self._topic, self._group, sorted(elsewhere))
+            free += self._let_go({**done, **reached})
+        return free
+
+    def _let_go(self, reached: Mapping[int, int]) -> list[int]:
+        """Parents have lower numbers than their children: one after the other may be free."""
+        free: list[int] = []
+        for each in sorted(self._held):
+            if not self._waits(each, reached):
+                del self._held[each]
+                free.append(each)
         return free
 
     def _waits(self, partition: int, reached: Mapping[int, int]) -> bool:
         parent = self._topic._layout.parents[partition]
         if parent is None or (parent not in reached and self._group is None):
             return False
+        if parent in self._held:  # wherever it would begin, nothing of it has been handed out
+            return True
         split = self._splits.get(partition)
         return split is None or reached.get(parent, -1) < split
 

@@ -16,7 +16,26 @@ def check_keys(history: History, topic: Stream) -> list[str]:
     found = list(_check_handed(history, topic))
     if history.drained:
         found += _check_offsets(history, topic)
+        found += _check_places(history, topic)
     return found
+
+
+def _check_places(history: History, topic: Stream) -> Iterator[str]:
+    """A message is in a partition that had its key when the partition came to that offset."""
+    layout, family = history.layouts.get(topic.name), history.families.get(topic.name)
+    if layout is None or family is None:
+        return
+    for (name, partition), final in history.final_topics.items():
+        for offset, value in final.rows if name == topic.name else ():
+            push, kin = history.pushes.get(value), family[partition]
+            splits = [each.generation for each in kin.splits if each.offset <= offset]
+            generation = max([kin.generation, *splits])
+            if push is None or push.key is None:
+                continue
+            if layout.partition_at(push.key, generation) != partition:
+                yield (
+                    f"misplaced: {value!r} is at {(partition, offset)}, in generation {generation}"
+                )
 
 
 def _check_handed(history: History, topic: Stream) -> Iterator[str]:

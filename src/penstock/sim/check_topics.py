@@ -62,7 +62,7 @@ def _check_readers(history: History, topic: Stream, retention: Retention) -> Ite
     for read in history.reads:
         if read.topic == topic.name:
             line = (read.reader, read.partition)
-            origin = history.origins.get((topic.name, read.partition), 0)
+            origin = history.origin(topic.name, read.partition)
             following = last.get(line, origin - 1) + 1
             missing = range(following, read.offset)
             kept = [at for at in missing if not retention.took(read.partition, at, read.got_us)]
@@ -94,7 +94,7 @@ def _check_final(history: History, topic: Stream, retention: Retention) -> Itera
 
 def _check_partition(history: History, final: Pass, retention: Retention) -> Iterator[str]:
     offsets = [offset for offset, _ in final.rows]
-    origin = history.origins.get((final.topic, final.partition), 0)
+    origin = history.origin(final.topic, final.partition)
     first = offsets[0] if offsets else origin
     late = first != origin and not retention.trims
     if offsets != list(range(first, first + len(offsets))) or late:
