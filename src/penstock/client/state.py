@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
@@ -183,8 +182,6 @@ class TopicState(StreamState, PushTarget):
         self.info = info
         self._walk = self._producer.walk_over(len(info.placement))
         self._layout = info.layout()
-        if self._routes is not None:
-            self._routes.opened(time.monotonic())
         return True
 
     def _told(self, info: StreamInfo) -> None:

@@ -160,6 +160,8 @@ class Forwards:
             return self._note_down(shard, forward, self._push(part, shard, forward, stream, level))
         if isinstance(part, m.TxnSettle):
             return self._note_down(shard, forward, self._ack(part, shard, forward, level))
+        if isinstance(part, m.TxnCommit) and self._is_late_seed(part, shard, forward):
+            return None
         note = self._note_of(part)
         meta = pack_forward(forward, pack_note(note))
         entry = self.kernel.log(shard, Kind.NOTE | Kind.FORWARDED, meta, level)
@@ -191,6 +193,13 @@ class Forwards:
         if entry is not None:
             shard.carried_out(forward)
         return entry
+
+    def _is_late_seed(self, commit: m.TxnCommit, shard: Shard, forward: Forward) -> bool:
+        """In a cluster an offset comes from another shard only as the first of a group in a
+        partition: one that finds another there does not count."""
+        if not self.kernel.shared or forward.home == shard.id:
+            return False
+        return commit.group in shard.partition(commit.stream, commit.partition).commits
 
     def _note_of(
         self, part: m.TxnCommit | m.TxnWrite | OpenPartition

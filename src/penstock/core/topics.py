@@ -12,7 +12,7 @@ from penstock.core.kernel import Kernel, Timer, still_waiting
 from penstock.core.partition import Partition
 from penstock.core.records import Trimmed
 from penstock.core.shard import Shard, Stream
-from penstock.errors import InvalidError, LimitError, NotFoundError, PenstockError
+from penstock.errors import InvalidError, LimitError, MovedError, NotFoundError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.frames import FetchBody, Verb
 
@@ -52,8 +52,9 @@ class Topics:
         placement = stream.info.placement
         if not 0 <= partition < len(placement):
             text = f"partition {partition}: the topic has {len(placement)}"
-            # In a cluster it may have grown, and this node not have heard of it yet.
-            raise NotFoundError(text) if self.kernel.shared else InvalidError(text)
+            if self.kernel.shared and partition >= 0:  # it may have grown, unheard of here
+                raise MovedError(text)
+            raise InvalidError(text)
         return placement[partition]
 
     def is_open(self, stream: Stream, number: int) -> bool:
