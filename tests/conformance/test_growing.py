@@ -123,6 +123,25 @@ def test_a_producer_that_is_at_work_while_it_grows(two):
     assert by_key(topic) == expected(total + 100)
 
 
+def test_many_at_once_who_do_not_know(two):
+    """Single messages of many keys under way at the same time, all placed before it grew."""
+    topic, other = (each.topic("t", 1) for each in two)
+    each_of, many = 30, 24
+
+    def publish(key: int) -> None:
+        for number in range(each_of):
+            other.publish(b"%d" % number, key=b"key-%d" % key)
+
+    threads = [threading.Thread(target=publish, args=(key,)) for key in range(many)]
+    for at, thread in enumerate(threads):
+        thread.start()
+        if at in (10, 20):
+            topic.grow(at // 2)
+    for thread in threads:
+        thread.join()
+    assert by_key(topic) == {b"key-%d" % key: list(range(each_of)) for key in range(many)}
+
+
 def test_partitions_that_are_meant(two):
     topic, other = (each.topic("t", 1) for each in two)
     layout = Layout(1, [[0]])

@@ -109,6 +109,12 @@ class PushRequest(SequencedRequest):
         """The same push, to be sent under new numbers."""
         return PushRequest(self.place, self._rows, self._terms, self._timestamp_us, self._extra)
 
+    @property
+    def outdated(self) -> bool:
+        """Whether the topic has grown since its place was chosen."""
+        topic = self.place.topic
+        return topic is not None and topic._layout.generation > self.place.generation
+
     def placed_anew(self) -> list[PushRequest]:
         """The same messages where they belong now: one push for each partition."""
         assert self.place.topic is not None

@@ -51,11 +51,12 @@ class Topics:
         """The number of the shard where a partition lives, whoever serves it."""
         placement = stream.info.placement
         if not 0 <= partition < len(placement):
-            text = f"partition {partition}: the topic has {len(placement)}"
-            if self.kernel.shared and partition >= 0:  # it may have grown, unheard of here
-                raise MovedError(text)
-            raise InvalidError(text)
+            raise self._unknown(f"partition {partition}: the topic has {len(placement)}")
         return placement[partition]
+
+    def _unknown(self, text: str) -> PenstockError:
+        """In a cluster the topic may have grown, and this node not have heard of it yet."""
+        return MovedError(text) if self.kernel.shared else InvalidError(text)
 
     def is_open(self, stream: Stream, number: int) -> bool:
         """Whether a partition of this node has begun: one that a growth added begins when its
@@ -77,10 +78,11 @@ class Topics:
         return [self.partition(stream, number) for number in chosen]
 
     def wanted(self, stream: Stream, wanted: Sequence[int] | None) -> Sequence[int]:
-        """The numbers of those partitions. InvalidError if there are more than the topic has."""
+        """The numbers of those partitions. InvalidError, or in a cluster MovedError, if there are
+        more than the topic has here."""
         count = len(stream.info.placement)
         if wanted is not None and len(wanted) > count:
-            raise InvalidError(f"{len(wanted)} partitions: the topic has {count}")
+            raise self._unknown(f"{len(wanted)} partitions: the topic has {count}")
         return range(count) if wanted is None else wanted
 
     # --- reading ---------------------------------------------------------------------------
