@@ -169,6 +169,7 @@ def test_a_transaction_of_one_who_does_not_know(two):
     assert by_key(topic) == expected(30)
     layout = layout_of(topic)
     assert all(layout.partition_of(key) == at for key, _, at, _ in rows(topic))
+    assert other.partitions == 5, "it was told"
 
 
 def test_a_consumer_goes_on_to_the_children(two):

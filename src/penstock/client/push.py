@@ -109,11 +109,16 @@ class PushRequest(SequencedRequest):
         """The same push, to be sent under new numbers."""
         return PushRequest(self.place, self._rows, self._terms, self._timestamp_us, self._extra)
 
-    @property
-    def outdated(self) -> bool:
-        """Whether the topic has grown since its place was chosen."""
+    def check_place(self) -> Steps[None]:
+        """What it was refused behind may have been placed before its topic grew, and so this: many
+        that are under way would be refused in turn, again and again."""
         topic = self.place.topic
-        return topic is not None and topic._layout.generation > self.place.generation
+        if topic is None:
+            return
+        if topic._layout.generation <= self.place.generation:
+            yield from topic._look(self.place.shard)
+        if topic._layout.generation > self.place.generation:
+            raise StaleError("the topic has grown; nothing was stored")
 
     def placed_anew(self) -> list[PushRequest]:
         """The same messages where they belong now: one push for each partition."""

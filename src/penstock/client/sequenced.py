@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 from penstock.client.producer import Lane, Verdict
 from penstock.client.requests import Request
 from penstock.client.steps import Steps
-from penstock.errors import ForgottenError, InvalidError, LimitError, PenstockError, StaleError
+from penstock.errors import ForgottenError, InvalidError, LimitError, PenstockError
 
 _TRIES = 8
 
@@ -64,10 +64,9 @@ class SequencedRequest(Request):
         if self._lane is not None:
             self.verdict = self._lane.refused(self._first, self._count, error, self.resent)
 
-    @property
-    def outdated(self) -> bool:
-        """Whether it is known to be refused, as it is, wherever it is sent again."""
-        return False
+    def check_place(self) -> Steps[None]:
+        """Before it is sent again: StaleError if it belongs elsewhere by now."""
+        yield from ()
 
     def again(self) -> Self:
         """The same request, to be sent under new numbers."""
@@ -93,8 +92,7 @@ def sent_again(request: S, error: PenstockError) -> Steps[tuple[S, bytearray]]:
     for _ in range(_TRIES):
         if request.verdict is Verdict.FINAL or (request.verdict is Verdict.SUSPECT and suspected):
             raise error
-        if request.outdated:
-            raise StaleError("the topic has grown; nothing was stored")
+        yield from request.check_place()
         suspected = suspected or request.verdict is Verdict.SUSPECT
         request = request.again()
         try:

@@ -70,6 +70,7 @@ class TransactionState(Runs):
         self._run = fabric._run
         self._transact = Transact(0, 0, -1)
         self._homes: dict[int, int] = {}  # precedence of a kind of part -> its first shard
+        self._topics: dict[int, TopicState] = {}  # that it publishes to, by id
         self._movable: list[TxnPush] = []  # pushes that may go to any shard
         self._done = False
 
@@ -144,6 +145,7 @@ class TransactionState(Runs):
     ) -> None:
         """Publishes a message when the transaction commits."""
         packed = None if key is None else key_bytes(key)
+        self._topics[topic.info.id] = topic
         if partition is None:
             place = topic._place_for(packed, None)
         else:
@@ -261,4 +263,7 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
         transaction._gather(transact.home)
     answer = yield from answer_of(TransactRequest(transaction._fabric, transact))
     receipt: TxnReceipt = _read_receipt(body_of(answer))
+    if receipt.stale:
+        for topic in transaction._topics.values():
+            yield from topic._look(transact.home)
     return receipt

@@ -110,11 +110,17 @@ class Transactions:
             if txn.producer not in home.producers.windows:
                 home.producers.has_room(self.kernel.now_us)
             entry, number = self.commit(txn, home, secured=True)
-            receipt = m.TxnReceipt(txn.home, number)
+            receipt = m.TxnReceipt(txn.home, number, stale=any(map(self._is_stale, txn.pushes)))
         self.kernel.answer_when_safe(
             entry, connection, Verb.CALL, request,
             lambda: self.kernel.answer(connection, Verb.CALL, request, receipt),
         )  # fmt: skip
+
+    def _is_stale(self, push: m.TxnPush) -> bool:
+        layout = self.kernel.streams[push.stream].layout
+        if layout is None:
+            return False
+        return Batch.parse(push.batch, verify=False).header.generation < layout.generation
 
     def _barrier(self, home: Shard) -> Entry:
         if self.kernel.shared:

@@ -349,11 +349,13 @@ class Transact(ColdRequest):
 
 
 class TxnReceipt(msgspec.Struct):
-    """Log number of the transaction in its home shard."""
+    """Log number of the transaction in its home shard. `stale`: a topic has grown since it was
+    placed; that does no harm, but whoever knows spares the nodes work."""
 
     home: int
     number: int
     duplicate: bool = False
+    stale: bool = False
 
 
 class ClusterMap(ColdRequest, omit_defaults=True):

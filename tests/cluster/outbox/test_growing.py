@@ -10,7 +10,7 @@ from tests.cluster.outbox.fabric import SHARDS, Fabric, chaos
 
 from penstock.cluster.commands import Define
 from penstock.engine.member import definition_of
-from penstock.errors import InvalidError, PenstockError
+from penstock.errors import InvalidError, PenstockError, StorageError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
 from penstock.wire.growth import Layout
@@ -124,3 +124,22 @@ def test_a_group_hands_its_state_on_to_the_children_in_one_transaction():
         with pytest.raises(InvalidError):
             fabric.transact(txn)
         fabric.take_back(txn)
+
+
+def test_a_node_whose_disk_refuses_waits_before_it_tries_again():
+    """What it would bring to itself is refused at once, and its core's clock stands still."""
+    fabric = Fabric()
+    topic = fabric.topic("t", 2)
+    home = fabric.shard_of(1)
+    member = fabric.member(1)
+    kernel, outboxes = member.engine.fabric.kernel, member.outboxes
+    shard = kernel.shards[home]
+    target = fabric.shard_of(1, but=home)
+    shard.outbox.add(target, shard.safe, 0, publishes(topic, 0, [b"key-0"], 0))
+    member.engine.fabric.forwards.wake(shard)
+    kernel.refusing = StorageError("the disk is full")
+    now_us = kernel.now_us + 60_000_000
+    outboxes.advance(fabric.map(1), now_us)
+    due_us = outboxes.next_due()
+    assert due_us is not None
+    assert due_us > now_us

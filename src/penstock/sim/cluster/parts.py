@@ -95,6 +95,8 @@ PARTS: dict[str, Part] = {
     ),
 }  # fmt: skip
 
+LATER, WITH = "growing", "topic"
+
 
 def chosen_parts(world: World, wanted: str) -> list[str]:
     """The named parts, or two or three by chance; InvalidError for a name that is none."""
@@ -104,7 +106,10 @@ def chosen_parts(world: World, wanted: str) -> list[str]:
         if unknown := [name for name in named if name not in PARTS]:
             raise InvalidError(f"parts {unknown}: use all, or some of {', '.join(PARTS)}")
         return named
-    chosen = world.random.sample(names, world.between(2, 3))
+    # One that came later goes with another: seeds that were run before stay what they were.
+    chosen = world.random.sample([name for name in names if name != LATER], world.between(2, 3))
+    if WITH in chosen:
+        chosen.append(LATER)
     return [name for name in names if name in chosen]
 
 
