@@ -18,7 +18,7 @@ from penstock.wire.growth import ANY_GENERATION
 
 def test_hundreds_under_way_are_all_placed_anew(tmp_path: Path):
     async def script() -> None:
-        async with aio.open(tmp_path) as fabric:
+        async with aio.open(str(tmp_path)) as fabric:
             topic, other = await fabric.topic("t", 1), await fabric.topic("t", 1)
             for partitions in (2, 5, 9):
                 await topic.grow(partitions)
@@ -32,7 +32,7 @@ def test_hundreds_under_way_are_all_placed_anew(tmp_path: Path):
 
 
 def test_what_is_meant_for_a_partition_is_never_placed_anew(tmp_path: Path):
-    with penstock.open(tmp_path) as fabric:
+    with penstock.open(str(tmp_path)) as fabric:
         topic = fabric.topic("t", 2)
         place = topic._explicit(1)
         assert (place.generation, place.topic) == (ANY_GENERATION, None)
@@ -44,7 +44,7 @@ def test_what_is_meant_for_a_partition_is_never_placed_anew(tmp_path: Path):
 
 
 def test_a_topic_that_was_created_anew_is_another(tmp_path: Path):
-    with penstock.open(tmp_path) as fabric:
+    with penstock.open(str(tmp_path)) as fabric:
         topic = fabric.topic("t", 2)
         topic.delete()
         with pytest.raises(NotFoundError):
@@ -55,7 +55,7 @@ def test_a_topic_that_was_created_anew_is_another(tmp_path: Path):
 
 
 def test_a_grandchild_waits_though_its_parent_begins_after_the_split(tmp_path: Path):
-    with penstock.open(tmp_path) as fabric:
+    with penstock.open(str(tmp_path)) as fabric:
         topic = fabric.topic("t", 1)
         topic.publish(b"v")
         topic.grow(2)
