@@ -138,8 +138,10 @@ class Forwards:
 
     def _too_early(self, part: Part) -> bool:
         """Whether a part is for a partition that is not open yet."""
-        stream = self.kernel.streams.get(part.stream) if isinstance(part, m.TxnPush) else None
-        if stream is None or stream.layout is None or not isinstance(part, m.TxnPush):
+        if not isinstance(part, m.TxnPush):
+            return False
+        stream = self.kernel.streams.get(part.stream)
+        if stream is None or stream.layout is None:
             return False
         return not self.pushes.topics.is_open(stream, part.partition)
 
@@ -147,8 +149,9 @@ class Forwards:
         self, part: Part, shard: Shard, forward: Forward, level: Durability | None = None
     ) -> Entry | None:
         """Logs and folds one part; None, and it is counted, if there is nothing that it could be
-        done to: its stream was deleted, or the lease that it ends is over. Bounds of depth and size
-        do not count any more: the transaction has been answered."""
+        done to: its stream was deleted, or the lease that it ends is over; None also for an offset
+        that does not count. Bounds of depth and size do not count any more: the transaction has
+        been answered."""
         if isinstance(part, EndSession):
             return self._note_down(shard, forward, self.tables.unbind(shard, part.session, forward))
         stream = self.kernel.streams.get(part.stream)
@@ -163,6 +166,8 @@ class Forwards:
         if isinstance(part, m.TxnCommit) and self._is_late_seed(part, shard, forward):
             return None
         note = self._note_of(part)
+        if isinstance(note, Opened):  # whoever lost it would never open: it is told once
+            level = self.level
         meta = pack_forward(forward, pack_note(note))
         entry = self.kernel.log(shard, Kind.NOTE | Kind.FORWARDED, meta, level)
         self.tables.fold(shard, stream, note, entry)
