@@ -193,6 +193,7 @@ class PartitionReader:
         self.partition = topic._check_partition(partition)
         self.offset: int | None = None  # the next to read, once known
         self.at_end = False
+        self.end = 0  # of the partition, when it was last read
 
     def locate(self) -> Steps[int]:
         """The offset to go on from; asks the node if it is not known yet."""
@@ -217,6 +218,7 @@ class PartitionReader:
             self.offset = int(batches[-1].offsets[-1]) + 1
         elif self.offset < head.start:
             self.offset = head.start  # retention has overtaken us
+        self.end = head.end
         self.at_end = self.offset >= head.end
         return batches
 

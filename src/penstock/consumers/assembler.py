@@ -7,17 +7,18 @@ the delay, and how the input is cut into batches does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from penstock.consumers.calls import ErrorPolicy
+from penstock.consumers.dump import Position, dump_parts, load_parts
 from penstock.consumers.folding import Folding, microseconds
 from penstock.consumers.fragments import NEVER_US, Fragment, Fragments, Rows
 from penstock.consumers.held import Held
 from penstock.consumers.ledger import Ledger
-from penstock.consumers.progress import Progress, name_of
+from penstock.consumers.progress import Progress, SnapshotRef, name_of
 from penstock.consumers.replay import Replay
 from penstock.consumers.runs import RunFolding
 from penstock.consumers.snapshot import Snapshot, unpack
@@ -86,6 +87,24 @@ class Assembler(Generic[S]):
             self._replay = Replay(progress)
             folding.muted = True
         self._advance(progress.high_us)
+
+    @classmethod
+    def load(
+        cls, stateful: Stateful[S], parts: Sequence[bytes], *, partition: int = 0,
+        on_error: ErrorPolicy | None = None, limits: Limits | None = None, bulk: bool = True,
+    ) -> Assembler[S]:  # fmt: skip
+        """An assembler that goes on where the one stood of which this is the dump.
+
+        ProtocolError if it is no dump, or of a version that is not known here.
+        """
+        made = cls(stateful, partition=partition, on_error=on_error, limits=limits, bulk=bulk)
+        found = load_parts(parts, made._folding, made._held)
+        made.next_offset, made._high_us, made._clock = found.next_offset, found.high_us, found.clock
+        if found.replay is not None:
+            made._replay = Replay(Progress.decode(found.replay), found.replay_left)
+            made._folding.muted = True
+        made._ledger.restore(found.advances, found.snapshot)
+        return made
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -270,6 +289,21 @@ class Assembler(Generic[S]):
         return self._folding.watermark_us
 
     @property
+    def high_us(self) -> int:
+        """The highest time so far, by fragments or by the clock."""
+        return self._high_us
+
+    @property
+    def goes_by_clock(self) -> bool:
+        """Whether time may go on without fragments, so that `tick` leads to something."""
+        return self._by_arrival or self._idle_after_us is not None
+
+    @property
+    def snapshot_ref(self) -> SnapshotRef | None:
+        """The snapshot that `progress()` builds on."""
+        return self._ledger.snapshot_ref
+
+    @property
     def replaying(self) -> bool:
         """Whether fragments are read again that the owner before had read."""
         return self._replay is not None
@@ -304,6 +338,24 @@ class Assembler(Generic[S]):
         if self._replay is not None:
             raise InvalidError("no snapshot before everything is read again that was read before")
         return self._ledger.snapshot(reference, full, self.next_offset, self._high_us)
+
+    def dump(self) -> list[bytes]:
+        """Everything that is known, in parts, for `load`: also fragments that wait for their time.
+
+        Take it before the next step. It changes nothing; what a snapshot has is in it too.
+        """
+        self._check_usable()
+        replay = self._replay
+        position = Position(
+            self.next_offset,
+            self._high_us,
+            self._clock,
+            self._ledger.advances,
+            self._ledger.snapshot_ref,
+            None if replay is None else replay.progress.encode(),
+            0 if replay is None else replay.left,
+        )
+        return dump_parts(position, self._folding, self._held)
 
     def _check_limits(self) -> None:
         limits, held = self._limits, self._held

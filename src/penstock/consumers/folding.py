@@ -268,7 +268,7 @@ class Folding(Generic[S]):
         def make() -> list[Result]:
             outputs = self.stateful.finish(found.state, about)
             return [
-                Result(each.key, each.value, about, number)
+                Result(each.key, each.value, about, number, each.to)
                 if isinstance(each, Output)
                 else Result(found.key, each, about, number)
                 for number, each in enumerate(outputs)

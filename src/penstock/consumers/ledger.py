@@ -32,6 +32,15 @@ class Ledger(Generic[S]):
         self.snapshot_ref = progress.snapshot
         folding.ignore = IgnoreList(progress.ignore)
 
+    @property
+    def advances(self) -> list[tuple[int, int]]:
+        """Where the clock moved time on; not to be changed."""
+        return self._advances
+
+    def restore(self, advances: list[tuple[int, int]], snapshot: SnapshotRef | None) -> None:
+        """Takes over what another owner's ledger had; the list is in the folding already."""
+        self._advances, self.snapshot_ref = list(advances), snapshot
+
     def advanced(self, next_offset: int, to_us: int) -> None:
         """The clock has moved the highest time on before this offset is read."""
         if self._advances and self._advances[-1][0] == next_offset:

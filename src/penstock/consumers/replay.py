@@ -16,10 +16,17 @@ from penstock.wire.columns import Longs
 class Replay:
     """What a progress says of fragments that have been read before."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, left: int | None = None) -> None:
+        """`left`: so many moves of the clock, the last ones, are still ahead; all, unless given."""
         self.progress = progress
         self._ignore = IgnoreList(progress.ignore)
-        self._advances = list(progress.advances)
+        passed = 0 if left is None else len(progress.advances) - left
+        self._advances = list(progress.advances[passed:])
+
+    @property
+    def left(self) -> int:
+        """Moves of the clock that are still ahead."""
+        return len(self._advances)
 
     def advance_before(self, offset: int) -> int | None:
         """The highest time that the clock had moved to before this offset was read, once."""
