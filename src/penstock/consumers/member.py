@@ -121,13 +121,16 @@ class GroupMember:
                 self.shared.busy_s = time.monotonic()
             elif time.monotonic() >= self.shared.busy_s + until_idle:
                 self.stop()
-        if self._leaving and time.monotonic() >= self._leave_by_s:
-            if self.claims.leaving:
+        if not self._leaving:
+            return
+        over = time.monotonic() >= self._leave_by_s
+        if self.claims.leaving:
+            if over:
                 log.warning("%s leaves without an answer; its claims run out", self.id)
                 self._left = True
-            else:
-                self._leave_by_s = time.monotonic() + LEAVE_SECONDS
-                self._handle(e.Leave())
+        elif over or not self._others_stay():  # meanwhile they may have begun to leave, too
+            self._leave_by_s = time.monotonic() + LEAVE_SECONDS
+            self._handle(e.Leave())
 
     async def _close(self, running: list[asyncio.Task[None]]) -> None:
         for task in [*running, *self._tasks]:
@@ -161,16 +164,18 @@ class GroupMember:
             return
         self._leaving = True
         self._leave_by_s = time.monotonic() + seconds
-        seen = self.claims.seen
-        others = [] if seen is None else [
-            member for member in seen.members.values()
-            if member.id != self.id and member.drain is None
-        ]  # fmt: skip
-        if others and self._workers:
+        if self._workers and self._others_stay():
             self.drain(0.0)
         else:
             self._handle(e.Leave())
         self._poke.set()
+
+    def _others_stay(self) -> bool:
+        """Whether there is somebody to hand over to, as far as is known."""
+        seen = self.claims.seen
+        return seen is not None and any(
+            member.id != self.id and member.drain is None for member in seen.members.values()
+        )
 
     async def _rejoin(self) -> None:
         assert self._roster is not None
