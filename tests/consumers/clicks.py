@@ -50,7 +50,7 @@ def expected() -> list[SessionRecord]:
 def delivered(queue: penstock.Queue) -> list[SessionRecord]:
     """All sessions that came out, in the order of keys and times."""
     found: list[SessionRecord] = []
-    while taken := queue.pop_many(100_000, timeout=0.5):  # of a cluster, from one node after another
+    while taken := queue.pop_many(100_000, timeout=0.5):  # one node after another
         found += [decode_session(message.value) for message in taken]
     kept = [each for each in found if each.key != text(CLOSING_KEY)]
     return sorted(kept, key=session_order)

@@ -193,7 +193,7 @@ class PartitionReader:
         self.partition = topic._check_partition(partition)
         self.offset: int | None = None  # the next to read, once known
         self.at_end = False
-        self.end = 0  # of the partition, when it was last read
+        self.end: int | None = None  # of the partition, when it was last read
 
     def locate(self) -> Steps[int]:
         """The offset to go on from; asks the node if it is not known yet."""

@@ -116,8 +116,7 @@ class GroupMember:
 
     def _watch_over(self, until_idle: float | None) -> None:
         if until_idle is not None and not self._leaving:
-            idle = all(worker.idle for worker in self._workers.values())
-            if not idle:
+            if not self._is_idle():
                 self.shared.busy_s = time.monotonic()
             elif time.monotonic() >= self.shared.busy_s + until_idle:
                 self.stop()
@@ -131,6 +130,13 @@ class GroupMember:
         elif over or not self._others_stay():  # meanwhile they may have begun to leave, too
             self._leave_by_s = time.monotonic() + LEAVE_SECONDS
             self._handle(e.Leave())
+
+    def _is_idle(self) -> bool:
+        """Whether this member has its share, and all of that is done."""
+        seen, todo = self.claims.seen, self.claims.intentions
+        if seen is None or self.id not in seen.members or self.claims.claiming or todo.wanted:
+            return False
+        return not todo.awaited and all(worker.idle for worker in self._workers.values())
 
     async def _close(self, running: list[asyncio.Task[None]]) -> None:
         for task in [*running, *self._tasks]:

@@ -71,8 +71,8 @@ class Prefetch:
         return self._reader.at_end and not self._waiting
 
     @property
-    def end(self) -> int:
-        """The end of the partition, as last heard."""
+    def end(self) -> int | None:
+        """The end of the partition, as last heard; None: nothing was heard yet."""
         return self._reader.end
 
     def take(self, rows: int) -> Fragments | None:

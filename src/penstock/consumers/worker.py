@@ -54,7 +54,7 @@ class Worker:
         self._committed_s = self._ticked_s = 0.0
         self._stopped_us = 0
         self._pause_s = PAUSE_SECONDS
-        self.end = 0
+        self.end: int | None = None  # of the partition, once it is known
         self.messages = 0
         self._arrived_us = 0
         self._read_before = 0
@@ -201,7 +201,8 @@ class Worker:
         if opened.handed_over_us:
             counts.handovers.note(wall_us() - opened.handed_over_us)
         elif opened.resumed_us and fragments is not None:
-            since_us = max(opened.resumed_us, int(fragments.arrived_us[-1]))
+            first = int(np.searchsorted(fragments.offsets, opened.progress.through))
+            since_us = max(opened.resumed_us, int(fragments.arrived_us[first]))
             counts.resumes.note(wall_us() - since_us)
 
     async def _after(self, step: Step) -> None:
@@ -219,31 +220,36 @@ class Worker:
 
     async def _rest(self, prefetch: Prefetch) -> None:
         """Waits for more; commits and looks at the clock when it is time."""
-        now_s = time.monotonic()
-        if self._dirty:
-            every_s = self._shared.settings.commit_every
-            if prefetch.at_end and self._delivery.count:
-                every_s = min(every_s, SOON_SECONDS)
-            if now_s >= self._committed_s + every_s:
-                await self._commit()
-        else:
-            every_s = TICK_SECONDS
+        every_s = self._shared.settings.commit_every
+        if prefetch.at_end and self._delivery.count:
+            every_s = min(every_s, SOON_SECONDS)
+        if self._dirty and time.monotonic() >= self._committed_s + every_s:
+            await self._commit()
         if prefetch.at_end:
             self._measure_gap(None)
-            if now_s >= self._ticked_s + TICK_SECONDS:
-                self._ticked_s = now_s
-                await self._tick()
+            await self._tick()
         self._news.clear()
         if not prefetch.ready and self._wanted:
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(every_s, TICK_SECONDS)):
+                async with asyncio.timeout(self._wait_s(every_s)):
                     await self._news.wait()
+
+    def _wait_s(self, commit_s: float) -> float | None:
+        """How long there is nothing to do but to wait; None: until something happens."""
+        assert self._assembler is not None
+        waits = [commit_s] if self._dirty else []
+        if self._assembler.goes_by_clock:
+            waits.append(TICK_SECONDS)
+        return min(waits, default=None)
 
     async def _tick(self) -> None:
         assembler = self._assembler
         assert assembler is not None
-        if not assembler.replaying and not assembler.goes_by_clock:
+        now_s = time.monotonic()
+        due = assembler.goes_by_clock and now_s >= self._ticked_s + TICK_SECONDS
+        if not assembler.replaying and not due:
             return
+        self._ticked_s = now_s
         if self._dirty and not assembler.replaying:
             await self._commit()  # what the clock leads to is told apart from what was read
         high_us = assembler.high_us
@@ -322,7 +328,7 @@ class Worker:
         assembler = self._assembler
         if assembler is None:
             return {"offset": None, "lag": None, "lag_s": None, "open": 0, "held": 0, "state": 0}
-        lag = max(0, self.end - assembler.next_offset)
+        lag = max(0, (self.end or 0) - assembler.next_offset)
         late_us = wall_us() - self._arrived_us if lag and self._arrived_us else 0
         return {
             "offset": assembler.next_offset,
@@ -340,7 +346,7 @@ class Worker:
         assembler = self._assembler
         return (
             assembler is not None and not self._dirty and not assembler.replaying
-            and assembler.next_offset >= self.end
+            and self.end is not None and assembler.next_offset >= self.end
         )  # fmt: skip
 
 
