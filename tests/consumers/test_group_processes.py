@@ -77,12 +77,20 @@ class Nodes:
             self.cluster.wait_until_whole()
             self.url = self.cluster.url
             return
-        command = [sys.executable, "-m", "penstock.node", "--data", str(folder / "data")]
+        self.start_node("127.0.0.1:0")
+
+    def start_node(self, listen: str) -> None:
+        command = [sys.executable, "-m", "penstock.node", "--data", str(self.folder / "data")]
         self.node = subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+            [*command, "--listen", listen], stdout=subprocess.PIPE, text=True
         )
         assert self.node.stdout is not None
         self.url = self.node.stdout.readline().strip()
+
+    def kill_node(self) -> None:
+        assert self.node is not None
+        self.node.kill()
+        self.node.communicate()
 
     def consumer(self, *options: str) -> Consumer:
         self.consumers.append(Consumer(self.url, self.folder, *options))
@@ -93,8 +101,7 @@ class Nodes:
             if consumer.process.poll() is None:
                 consumer.kill()
         if self.node is not None:
-            self.node.kill()
-            self.node.communicate()
+            self.kill_node()
         if self.cluster is not None:
             self.cluster.stop()
 
@@ -149,6 +156,31 @@ def test_kills_and_moves_keep_the_guarantee(nodes: Nodes, guarantee: str):
         assert left["resumes"]["count"] > 0  # of those that were killed
         assert last["handovers"]["count"] == clicks.PARTITIONS
         assert last["read_again"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("away", [0.0, 4.0], ids=["at-once", "after-the-lease"])
+def test_a_node_that_is_killed_and_comes_back(tmp_path: Path, away: float):
+    nodes = Nodes(tmp_path, 1)
+    try:
+        with penstock.connect(nodes.url, timeout=30) as fabric:
+            topic = fabric.topic("clicks", clicks.PARTITIONS)
+            feed = clicks.publish(topic, 20)
+            consumers = [nodes.consumer() for _ in range(2)]
+            until(lambda: len(owners(topic)) == 2)
+            for _ in zip(range(40), feed, strict=False):
+                time.sleep(0.01)
+            nodes.kill_node()
+            time.sleep(away)
+            nodes.start_node(nodes.url.removeprefix("penstock://"))
+            list(feed)
+            until(lambda: sum(claim.lag for claim in topic.claims("g").values()) == 0)
+            until(lambda: owners(topic) == {each.id for each in consumers})
+            for each in consumers:
+                each.stop()
+            assert clicks.mistakes(clicks.delivered(fabric.queue("sessions")), "exactly-once") == []
+    finally:
+        nodes.close()
 
 
 @pytest.mark.slow

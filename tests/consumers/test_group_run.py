@@ -15,11 +15,11 @@ import penstock
 from penstock import aio
 from penstock.consumers.calls import ErrorPolicy, HandlerError
 from penstock.consumers.fragments import Fragment
-from penstock.consumers.outlets import Outlet, Record
+from penstock.consumers.outlets import Outlet, QueueOutlet, Record
 from penstock.consumers.rules import Rules
 from penstock.consumers.stateful import About, Completion, FunctionalStateful, Output, Stateful
 from penstock.consumers.steps import Limits
-from penstock.errors import InvalidError, NotFoundError
+from penstock.errors import InvalidError, NotFoundError, UnavailableError
 
 GUARANTEES = ["exactly-once", "at-least-once", "at-most-once"]
 QUICK = Rules(
@@ -300,6 +300,49 @@ def test_more_results_than_a_transaction_takes_are_delivered_once(fabric, monkey
     handler = counting(timeout=10.0, delay=5.0)
     member(fabric, topic="words", handler=handler).run(until_idle=0.1)
     assert said(fabric.queue("sessions")) == [b"%s 1" % key for key in keys]
+
+
+class Failing(QueueOutlet):
+    """A queue that cannot be had at some attempts."""
+
+    def __init__(self, name: str, fails: set[int]) -> None:
+        super().__init__(name)
+        self.fails, self.calls = fails, 0
+
+    def add(self, transaction: Any, records: Any) -> None:
+        self.calls += 1
+        if self.calls in self.fails:
+            raise UnavailableError("not now")
+        super().add(transaction, records)
+
+
+@pytest.mark.parametrize("by_clock", [False, True])
+@pytest.mark.parametrize("fails", [{1}, {2}, {5, 9}, {3, 4, 11}])
+def test_a_failure_between_the_parts_of_a_commit_delivers_nothing_twice(
+    fabric, monkeypatch, fails, by_clock
+):
+    monkeypatch.setattr("penstock.consumers.delivery.MAX_COMMIT_RESULTS", 7)
+    topic = fabric.topic("words", 1)
+    keys = [b"k%03d" % number for number in range(100)]
+    outlet = Failing("sessions", fails)
+    if by_clock:  # time goes on without a message, and ends all of them at once
+        handler = counting(timeout=0.6, delay=0.1, idle_after=0.1)
+        topic.publish_many([b"x"] * 100, keys=keys)
+    else:
+        handler = counting(timeout=10.0, delay=5.0)
+        topic.publish_many([b"x"] * 100, keys=keys, timestamps=[1000.0] * 100)
+        topic.publish(b"later", key="z", timestamp=2000.0)
+    group = member(fabric, topic="words", handler=handler, to=outlet).start()
+    queue, found = fabric.queue("sessions"), []
+    while len(found) < 100:
+        message = queue.pop(timeout=20)
+        assert message is not None
+        found.append(message.value)
+    group.stop()
+    group.wait(20)
+    assert sorted(found) == [b"%s 1" % key for key in keys]
+    assert queue.pop() is None
+    assert group.status()["failures"] == len(fails)
 
 
 def test_large_windows_are_kept_in_snapshots_and_resumed_from_them(fabric):

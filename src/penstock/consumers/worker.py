@@ -25,6 +25,7 @@ TURN_SECONDS = 0.02  # what a turn should take: others have theirs after that
 MIN_ROWS, FIRST_ROWS, MAX_ROWS = 16, 512, 1 << 16
 TICK_SECONDS = 0.5  # between looks at the clock, at the end of a partition
 SOON_SECONDS = 0.05  # between commits when there is nothing left to read, and results wait
+MIN_DELIVERY = 500  # results that are worth a delivery of their own while there is more to read
 PAUSE_SECONDS = 0.1  # after a failure; doubles
 MAX_PAUSE_SECONDS = 5.0
 
@@ -39,6 +40,7 @@ class Worker:
         self._storage = Storage(
             shared.states, shared.settings.group, shared.settings.topic, partition
         )
+        self._delivers_first = shared.settings.guarantee == "at-least-once"
         self._wanted = False
         self._over = False
         self._task: asyncio.Task[None] | None = None
@@ -210,7 +212,7 @@ class Worker:
         self._delivery.collect(step)
         if step.wants_snapshot:
             await self._snapshot()
-        if self._shared.settings.guarantee == "at-least-once":
+        if self._delivers_first and self._delivery.count >= MIN_DELIVERY:
             await self._delivery.deliver()
         due_s = self._committed_s + self._shared.settings.commit_every
         if self._delivery.full or time.monotonic() >= due_s:
@@ -221,6 +223,8 @@ class Worker:
     async def _rest(self, prefetch: Prefetch) -> None:
         """Waits for more; commits and looks at the clock when it is time."""
         every_s = self._shared.settings.commit_every
+        if self._delivers_first:
+            await self._delivery.deliver()
         if prefetch.at_end and self._delivery.count:
             every_s = min(every_s, SOON_SECONDS)
         if self._dirty and time.monotonic() >= self._committed_s + every_s:
