@@ -184,6 +184,28 @@ def test_a_node_that_is_killed_and_comes_back(tmp_path: Path, away: float):
 
 
 @pytest.mark.slow
+def test_a_member_that_is_paused_longer_than_its_lease_does_no_harm(nodes: Nodes):
+    with penstock.connect(nodes.url, timeout=20) as fabric:
+        topic = fabric.topic("clicks", clicks.PARTITIONS)
+        feed = clicks.publish(topic, 20)
+        first, second = nodes.consumer(), nodes.consumer()
+        until(lambda: owners(topic) == {first.id, second.id})
+        for _ in zip(range(30), feed, strict=False):
+            time.sleep(0.01)
+        first.process.send_signal(signal.SIGSTOP)
+        for _ in zip(range(30), feed, strict=False):
+            time.sleep(0.01)
+        until(lambda: owners(topic) == {second.id})
+        first.process.send_signal(signal.SIGCONT)
+        list(feed)
+        until(lambda: owners(topic) == {first.id, second.id})
+        until(lambda: sum(claim.lag for claim in topic.claims("g").values()) == 0)
+        for each in (first, second):
+            each.stop()
+        assert clicks.mistakes(clicks.delivered(fabric.queue("sessions")), "exactly-once") == []
+
+
+@pytest.mark.slow
 def test_the_command_says_what_is_wrong(nodes: Nodes, tmp_path: Path):
     def fails(*arguments: str) -> str:
         command = [sys.executable, "-m", "penstock.cli.app", "consume", *arguments]
