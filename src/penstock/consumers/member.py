@@ -19,13 +19,14 @@ from penstock.consumers.settings import Settings
 from penstock.consumers.shared import Places, Shared, log, wall_us
 from penstock.consumers.status import Rates, member_figures
 from penstock.consumers.worker import Worker
-from penstock.errors import PenstockError
+from penstock.errors import ClosedError, PenstockError
 
 STATES_TABLE = "penstock.states"
 FIGURES_SECONDS = 2.0
 LEAVE_SECONDS = 15.0  # for handing over, and again as long for giving up what is left
 QUICK_SECONDS = 5.0  # the same when the task is cancelled
 RESERVE_SECONDS = 10.0  # for who is to have a partition next
+CHECK_SECONDS = 1.0  # between looks at whether the fabric is still open
 _IDLE_CHECK_SECONDS = 0.05
 
 
@@ -102,13 +103,16 @@ class GroupMember:
         )  # fmt: skip
 
     async def _go_on(self, until_idle: float | None) -> None:
-        """Gives the claims their time, until they have left."""
+        """Gives the claims their time, until they have left. ClosedError if the fabric is closed
+        before that: then nothing more can be done, and claims run out."""
         while not self._left:
+            if self.shared.fabric._connection.closed:
+                raise ClosedError("the fabric was closed while a member of a group used it")
             self._handle(e.Tick())
             self._watch_over(until_idle)
             wait_s = max(0.0, (self.claims.wake_us - now_us()) / 1e6)
-            if until_idle is not None or self._leaving:
-                wait_s = min(wait_s, _IDLE_CHECK_SECONDS)
+            often = until_idle is not None or self._leaving
+            wait_s = min(wait_s, _IDLE_CHECK_SECONDS if often else CHECK_SECONDS)
             self._poke.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
