@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
     from penstock.wire.batch import Batch
+    from penstock.wire.growth import PartitionFamily, Split
     from penstock.wire.messages import ClaimInfo, ClaimStatus, Entry, StreamInfo, TxnReceipt
 
 __all__ = [
@@ -43,12 +44,14 @@ __all__ = [
     "Message",
     "NamedProducer",
     "PartitionBatches",
+    "PartitionFamily",
     "PenstockError",
     "Queue",
     "Receipt",
     "Receipts",
     "Refusal",
     "Session",
+    "Split",
     "StreamInfo",
     "Table",
     "Topic",
@@ -72,6 +75,7 @@ _HOMES = {
     "embedded": "open_fabric",
     "errors": "PenstockError",
     "wire.batch": "Batch",
+    "wire.growth": "PartitionFamily Split",
     "wire.messages": "ClaimInfo ClaimStatus Entry StreamInfo TxnReceipt",
 }
 _home_of = {name: home for home, names in _HOMES.items() for name in names.split()}

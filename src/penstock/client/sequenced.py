@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 from penstock.client.producer import Lane, Verdict
 from penstock.client.requests import Request
 from penstock.client.steps import Steps
-from penstock.errors import ForgottenError, InvalidError, LimitError, PenstockError
+from penstock.errors import ForgottenError, InvalidError, LimitError, PenstockError, StaleError
 
 _TRIES = 8
 
@@ -64,6 +64,11 @@ class SequencedRequest(Request):
         if self._lane is not None:
             self.verdict = self._lane.refused(self._first, self._count, error, self.resent)
 
+    @property
+    def outdated(self) -> bool:
+        """Whether it is known to be refused, as it is, wherever it is sent again."""
+        return False
+
     def again(self) -> Self:
         """The same request, to be sent under new numbers."""
         raise NotImplementedError
@@ -81,12 +86,15 @@ def answer_of(request: SequencedRequest) -> Steps[bytearray]:
 def sent_again(request: S, error: PenstockError) -> Steps[tuple[S, bytearray]]:
     """After a refusal: sends the request again if it was not refused for its own sake.
 
-    Gives the request that was answered, and the answer; raises `error` if nothing can be done.
+    Gives the request that was answered, and the answer; raises `error` if nothing can be done, and
+    StaleError if it has to be placed anew.
     """
     suspected = False
     for _ in range(_TRIES):
         if request.verdict is Verdict.FINAL or (request.verdict is Verdict.SUSPECT and suspected):
             raise error
+        if request.outdated:
+            raise StaleError("the topic has grown; nothing was stored")
         suspected = suspected or request.verdict is Verdict.SUSPECT
         request = request.again()
         try:

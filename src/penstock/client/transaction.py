@@ -148,7 +148,7 @@ class TransactionState(Runs):
         if partition is None:
             place = topic._place_for(packed, None)
         else:
-            place = topic._place(topic._check_partition(partition))
+            place = topic._explicit(topic._check_partition(partition))
         terms = terms_of(compression=compression)
         self._add_single(place, value, packed, headers, timestamp, terms)
 
@@ -189,6 +189,7 @@ class TransactionState(Runs):
             due_us=terms.due_us,
             ttl_ms=terms.ttl_ms,
             compression=terms.compression,
+            generation=place.generation,
         )
         self._homes.setdefault(3, place.shard)
         self._transact.pushes.append(

@@ -11,10 +11,12 @@ from penstock.errors import InvalidError
 from penstock.sim.actors import Stream
 from penstock.sim.check_claims import check_claims
 from penstock.sim.check_ends import check_ends
+from penstock.sim.check_keys import check_keys
 from penstock.sim.check_queues import check_queue
 from penstock.sim.check_tables import check_table
 from penstock.sim.check_topics import check_commits, check_topic
 from penstock.sim.cluster.consumers import Consumer, StayingConsumer, Subscriber, TopicReader
+from penstock.sim.cluster.growth import Grower, KeyPublisher, KeyReader, KeyTransactor
 from penstock.sim.cluster.process import Role
 from penstock.sim.cluster.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.cluster.stage import Stage
@@ -73,6 +75,14 @@ PARTS: dict[str, Part] = {
     "topic": _topic(
         "topic", 3, ("p4", Publisher, {}), ("p1", Publisher, {}),
         *((f"c{1 + n}", TopicReader, {"partition": n}) for n in range(3)),
+    ),
+    "growing": Part(
+        Stream("topic", "growing", {"partitions": 2}),
+        (
+            ("p1", KeyPublisher, {}), ("p3", KeyPublisher, {}), ("p4", KeyTransactor, {}),
+            ("c2", Grower, {}), ("c3", KeyReader, {}), ("c4", TopicReader, {"partition": 0}),
+        ),
+        (check_topic, check_commits, check_ends, check_keys),
     ),
     "claims": _topic(
         "claims", 1, ("p2", Publisher, {}), ("c1", Member, {}), ("c2", Member, {}),
