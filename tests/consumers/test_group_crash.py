@@ -36,13 +36,15 @@ def group_of(fabric: aio.AsyncFabric, guarantee: str) -> aio.ConsumerGroup:
 
 
 async def crash_again_and_again(
-    fabric: penstock.Fabric, guarantee: str, chance: random.Random, crashes: int
+    fabric: penstock.Fabric, guarantee: str, chance: random.Random, crashes: int, grows: bool
 ) -> int:
     """How many messages were read again."""
     topic = fabric.topic("clicks", 2)
     feed = clicks.publish(topic, 40)
     again = 0
-    for _ in range(crashes):
+    for crash in range(crashes):
+        if grows and crash % 2:
+            topic.grow(topic.partitions + 2)
         reached = await fabric._asynchronous()
         group = group_of(reached, guarantee)
         task = asyncio.create_task(group.run())
@@ -58,11 +60,12 @@ async def crash_again_and_again(
     return again
 
 
+@pytest.mark.parametrize("grows", [False, True], ids=["", "grows"])
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
-def test_crashes_keep_the_guarantee(tmp_path: Path, guarantee: str):
+def test_crashes_keep_the_guarantee(tmp_path: Path, guarantee: str, grows: bool):
     chance = random.Random(guarantee)
     with penstock.open(str(tmp_path / "data")) as fabric:
-        again = asyncio.run(crash_again_and_again(fabric, guarantee, chance, 5))
+        again = asyncio.run(crash_again_and_again(fabric, guarantee, chance, 5, grows))
         assert clicks.mistakes(clicks.delivered(fabric.queue("sessions")), guarantee) == []
         assert again > 0
 

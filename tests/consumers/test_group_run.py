@@ -101,6 +101,73 @@ def test_members_come_and_go_and_nothing_is_read_again(fabric, guarantee):
     assert sum(told["messages"] for told in everybody) == total
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_topic_grows_while_members_read_it(fabric, guarantee):
+    """Keys move to new partitions, with all that is known of them; nothing is read again."""
+    topic = fabric.topic("clicks", clicks.PARTITIONS)
+    feed = clicks.publish(topic, 40)
+    first = member(fabric, guarantee=guarantee, name="first").start()
+    until(lambda: owned(first) == [4])
+    for _ in range(8):
+        next(feed)
+    topic.grow(7)
+    for _ in range(8):
+        next(feed)
+    until(lambda: owned(first) == [7])
+    second = member(fabric, guarantee=guarantee, name="second").start()
+    topic.grow(12)
+    list(feed)
+    until(lambda: owned(first, second) == [6, 6])
+    until(lambda: sum(claim.lag for claim in topic.claims("g").values()) == 0)
+    for each in (first, second):
+        each.stop()
+    for each in (first, second):
+        each.wait(20)
+    assert clicks.delivered(fabric.queue("sessions")) == clicks.expected()
+    everybody = [each.status() for each in (first, second)]
+    assert [told["read_again"] for told in everybody] == [0, 0]
+    assert [told["failures"] for told in everybody] == [0, 0]
+
+
+@pytest.mark.parametrize("start", ["first", "last"])
+def test_a_group_that_begins_with_a_topic_that_has_grown(fabric, start):
+    topic = fabric.topic("clicks", 2)
+    feed = clicks.publish(topic, 40)
+    for _ in range(8):
+        next(feed)
+    topic.grow(5)
+    if start == "first":
+        list(feed)
+    else:
+        for _ in range(8):
+            next(feed)
+    member(fabric, start=start).run(until_idle=0.3)
+    ends = {number: end for number, (_, end) in enumerate(topic.offsets())}
+    assert topic.committed("g") == ends
+    found = clicks.delivered(fabric.queue("sessions"))
+    assert found == (clicks.expected() if start == "first" else [])
+
+
+def test_large_seeds_go_in_pieces(fabric, monkeypatch):
+    for place in ("splitting", "worker"):
+        monkeypatch.setattr(f"penstock.consumers.{place}.MAX_INLINE_BYTES", 300)
+    topic = fabric.topic("words", 1)
+    keys = [b"k%d" % number for number in range(60)]
+    handler = counting(timeout=100.0, delay=50.0)
+    topic.publish_many([b"x"] * 60, keys=keys, timestamps=[1000.0 + n for n in range(60)])
+    group = member(fabric, topic="words", handler=handler).start()
+    until(lambda: group.status()["messages"] == 60)
+    topic.grow(3)
+    until(lambda: owned(group) == [3])
+    topic.publish_many([b"."] * 60, keys=keys, timestamps=[1070.0] * 60)
+    for partition in range(3):
+        topic.publish(b"later", key="z", partition=partition, timestamp=2000.0)
+    until(lambda: group.status()["results"] == 60)
+    group.stop()
+    group.wait(20)
+    assert said(fabric.queue("sessions")) == sorted(b"%s 2" % key for key in keys)
+
+
 def test_a_drain_gives_partitions_away_and_ends_the_run(fabric):
     fabric.topic("clicks", clicks.PARTITIONS)
     first, second = (member(fabric, name=name).start() for name in ("first", "second"))

@@ -147,6 +147,16 @@ def family(topic: TopicState) -> Steps[list[PartitionFamily]]:
     return [_family_of(layout, number, kin[number]) for number in numbers]
 
 
+def splits_of(topic: TopicState, partition: int) -> Steps[list[tuple[int, int]]]:
+    """Where children took over from a partition, as its log says: generations and offsets. Who asks
+    after it was answered to a read hears of all splits before what it read."""
+    stream = topic.info.id
+    kin = yield from of_each(
+        topic, [partition], lambda some: Family(stream, some), _read_kin, named=True
+    )
+    return list(kin[partition].splits)
+
+
 def split_offsets(topic: TopicState, children: Sequence[int]) -> Steps[dict[int, int]]:
     """For each of these partitions whose parent is sealed for it: the offset at which that was."""
     layout, stream = topic._layout, topic.info.id

@@ -7,7 +7,7 @@ the delay, and how the input is cut into batches does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from penstock.consumers.folding import Folding, microseconds
 from penstock.consumers.fragments import NEVER_US, Fragment, Fragments, Rows
 from penstock.consumers.held import Held
 from penstock.consumers.ledger import Ledger
+from penstock.consumers.moved import Moved
 from penstock.consumers.progress import Progress, SnapshotRef, name_of
 from penstock.consumers.replay import Replay
 from penstock.consumers.runs import RunFolding
@@ -46,7 +47,9 @@ class Assembler(Generic[S]):
         on_error: ErrorPolicy | None = None,
         limits: Limits | None = None,
         bulk: bool = True,
+        moved: Sequence[Moved] = (),
     ) -> None:
+        """`moved`: keys that are passed over where fragments are read again: others have them."""
         policy = on_error or ErrorPolicy()
         completion = stateful.completion
         self._limits = limits or Limits()
@@ -65,6 +68,7 @@ class Assembler(Generic[S]):
         self._lag_us = max(1, microseconds(completion.delay) or 0)
         self._idle_after_us = microseconds(completion.idle_after)
         self._held = Held()
+        self._moved = moved
         self._broken = False
         self._clock: tuple[int, int] | None = None  # (now, highest time) of the last fragments
         self._resume(progress or Progress.start(), objects)
@@ -84,7 +88,7 @@ class Assembler(Generic[S]):
                 else:
                     folding.objects.restore(found)
         if progress.offset < progress.through:
-            self._replay = Replay(progress)
+            self._replay = Replay(progress, self._moved)
             folding.muted = True
         self._advance(progress.high_us)
 
@@ -92,16 +96,19 @@ class Assembler(Generic[S]):
     def load(
         cls, stateful: Stateful[S], parts: Sequence[bytes], *, partition: int = 0,
         on_error: ErrorPolicy | None = None, limits: Limits | None = None, bulk: bool = True,
+        moved: Sequence[Moved] = (),
     ) -> Assembler[S]:  # fmt: skip
         """An assembler that goes on where the one stood of which this is the dump.
 
         ProtocolError if it is no dump, or of a version that is not known here.
         """
-        made = cls(stateful, partition=partition, on_error=on_error, limits=limits, bulk=bulk)
+        made = cls(
+            stateful, partition=partition, on_error=on_error, limits=limits, bulk=bulk, moved=moved
+        )
         found = load_parts(parts, made._folding, made._held)
         made.next_offset, made._high_us, made._clock = found.next_offset, found.high_us, found.clock
         if found.replay is not None:
-            made._replay = Replay(Progress.decode(found.replay), found.replay_left)
+            made._replay = Replay(Progress.decode(found.replay), moved, found.replay_left)
             made._folding.muted = True
         made._ledger.restore(found.advances, found.snapshot)
         return made
@@ -356,6 +363,39 @@ class Assembler(Generic[S]):
             0 if replay is None else replay.left,
         )
         return dump_parts(position, self._folding, self._held)
+
+    # --- a partition that is split -----------------------------------------------------------
+
+    def passed(self, offset: int) -> Step:
+        """There is nothing more to come before this offset."""
+        self._check_usable()
+        if self._replay is not None and offset >= self._replay.progress.through:
+            self._broken = True
+            self._end_replay()
+            self._broken = False
+        self.next_offset = max(self.next_offset, offset)
+        return self._finished_step()
+
+    def seed(self, owns: Callable[[bytes], bool]) -> list[bytes]:
+        """A dump of some keys only, for an assembler of another partition, whose offsets go on
+        where this one stands. InvalidError while fragments are read again."""
+        self._check_usable()
+        if self._replay is not None:
+            raise InvalidError("no seed before everything is read again that was read before")
+        position = Position(self.next_offset, self._high_us, self._clock, [], None, None, 0)
+        return dump_parts(position, self._folding, self._held, owns)
+
+    def give_up(self, moved: Moved) -> None:
+        """Another has these keys from now on: nothing comes of them here."""
+        self._check_usable()
+        self._moved = (*self._moved, moved)
+        self._folding.give_up(moved.has)
+        rows = self._held.rows()
+        if rows is not None:
+            kept = [at for at, key in enumerate(rows.keys) if not moved.has(key)]
+            self._held = Held()
+            self._held.add(rows.pick(np.array(kept, np.intp)))
+            self._ledger.held = self._held
 
     def _check_limits(self) -> None:
         limits, held = self._limits, self._held

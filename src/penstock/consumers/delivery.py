@@ -3,17 +3,26 @@ in the order, or the unity, that the guarantee asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from penstock.consumers.outlets import Record, Source, record_of
 from penstock.consumers.progress import Progress
 from penstock.consumers.settings import MAX_COMMIT_RESULTS
 from penstock.consumers.shared import HaltError, Shared, log, wall_us
-from penstock.consumers.states import VERSION, ChunksRef, Skip, State
+from penstock.consumers.states import VERSION, ChunksRef, Lineage, Skip, State
 from penstock.consumers.steps import Late, Result, Step
 from penstock.errors import PenstockError
 
 COMMIT_BYTES = 4 << 20  # of results, in one transaction
+
+
+class Seed(NamedTuple):
+    """Where a child of a partition that is split begins, and what is known there of its keys."""
+
+    partition: int
+    offset: int
+    state: bytes
 
 
 class Delivery:
@@ -23,13 +32,15 @@ class Delivery:
     """
 
     def __init__(
-        self, shared: Shared, partition: int, token: int, base: Progress, skip: Skip
-    ) -> None:
+        self, shared: Shared, partition: int, token: int, base: Progress, skip: Skip,
+        lineage: Lineage,
+    ) -> None:  # fmt: skip
         self._shared = shared
         self._partition = partition
         self._token = token
         self.base = base
         self._skip = skip
+        self.lineage = self._base_lineage = lineage
         self._again = skip  # of that, so many have still to be made again
         self._waiting: dict[type[Source], list[Source]] = {}
         self.count = 0
@@ -92,24 +103,25 @@ class Delivery:
 
     async def commit(
         self, progress: Progress, dump: bytes = b"", chunks: ChunksRef | None = None,
-        heir: str = "", stopped_us: int = 0,
+        heir: str = "", stopped_us: int = 0, seeds: Sequence[Seed] = (),
     ) -> None:  # fmt: skip
         """Commits a progress, and delivers what waits before, after or with it. Both are safe when
-        it returns; after an error it is not known how far it came."""
+        it returns; after an error it is not known how far it came. `seeds` are committed with it,
+        or not at all."""
         state = State(
             VERSION, self._shared.me, wall_us(), progress.encode(), self._again, dump, chunks,
-            heir, stopped_us,
+            heir, stopped_us, self.lineage,
         )  # fmt: skip
         guarantee = self._shared.settings.guarantee
         if guarantee == "exactly-once":
-            await self._commit_at_once(progress, state)
+            await self._commit_at_once(progress, state, seeds)
         elif guarantee == "at-least-once":
             await self.deliver()
-            await self._commit_alone(progress, state)
+            await self._transact([], progress, state, seeds)
         else:
-            await self._commit_alone(progress, state)
+            await self._transact([], progress, state, seeds)
             await self._deliver_or_lose()
-        self.base, self._skip = progress, self._again
+        self.base, self._skip, self._base_lineage = progress, self._again, self.lineage
         self._shared.counts.commits += 1
 
     async def _deliver_or_lose(self) -> None:
@@ -119,27 +131,24 @@ class Delivery:
             self._shared.counts.failures += 1
             log.warning("results of partition %d are lost: %s", self._partition, error)
 
-    async def _commit_alone(self, progress: Progress, state: State) -> None:
-        settings, packed = self._shared.settings, state.encode()
-        self.state_bytes = len(packed)
-        await self._shared.topic.commit(
-            settings.group, {self._partition: progress.through}, self._token,
-            {self._partition: packed},
-        )  # fmt: skip
-
-    async def _commit_at_once(self, progress: Progress, state: State) -> None:
+    async def _commit_at_once(
+        self, progress: Progress, state: State, seeds: Sequence[Seed]
+    ) -> None:
         """One transaction. More than fits into one goes before it, with the position as it was and
         a note of how much of what follows that is delivered."""
         parts = list(_parts(self._take())) or [[]]
         for part in parts[:-1]:
             self._skip = _added(self._skip, part)
             told = State(
-                VERSION, self._shared.me, wall_us(), self.base.encode(), self._skip
-            )
+                VERSION, self._shared.me, wall_us(), self.base.encode(), self._skip,
+                lineage=self._base_lineage,
+            )  # fmt: skip
             await self._transact(part, self.base, told)
-        await self._transact(parts[-1], progress, state)
+        await self._transact(parts[-1], progress, state, seeds)
 
-    async def _transact(self, records: list[Record], progress: Progress, state: State) -> None:
+    async def _transact(
+        self, records: list[Record], progress: Progress, state: State, seeds: Sequence[Seed] = ()
+    ) -> None:
         packed = state.encode()
         self.state_bytes = len(packed)
         transaction = self._shared.fabric.transaction()
@@ -147,6 +156,11 @@ class Delivery:
             self._shared.topic, self._shared.settings.group, self._partition, progress.through,
             self._token, packed,
         )  # fmt: skip
+        for seed in seeds:
+            transaction.commit_offset(
+                self._shared.topic, self._shared.settings.group, seed.partition, seed.offset,
+                state=seed.state,
+            )  # fmt: skip
         for outlet, part in self._shared.places.route(records):
             outlet.add(transaction, part)
         await transaction.commit()

@@ -7,14 +7,14 @@ head, parts with open objects, parts with fragments that wait for their time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from penstock.consumers.folding import Folding
-from penstock.consumers.fragments import Rows
+from penstock.consumers.fragments import NEVER_US, Rows
 from penstock.consumers.held import Held
 from penstock.consumers.objects import OpenObject
 from penstock.consumers.progress import Ignored, IgnoreList, SnapshotRef
@@ -74,32 +74,53 @@ _read_held = msgspec.msgpack.Decoder(_HeldPart).decode
 # --- out -----------------------------------------------------------------------------------
 
 
-def dump_parts(position: Position, folding: Folding[S], held: Held) -> list[bytes]:
-    """The parts of a dump; nothing is changed by it."""
+def dump_parts(
+    position: Position,
+    folding: Folding[S],
+    held: Held,
+    owns: Callable[[bytes], bool] | None = None,
+) -> list[bytes]:
+    """The parts of a dump; nothing is changed by it. With `owns`, of these keys only, as if no
+    snapshot had anything of them and nothing of theirs was over."""
     encode = msgspec.msgpack.encode
-    objects = [encode(each) for each in _object_parts(folding)]
-    waiting = [encode(each) for each in _held_parts(held.rows())]
+    rows = held.rows()
+    if owns is None:
+        objects = [_told(folding, found) for found in folding.objects]
+    else:
+        objects = [_anew(folding, found) for found in folding.objects if owns(found.key)]
+        if rows is not None:
+            rows = rows.pick(np.flatnonzero([owns(key) for key in rows.keys]))
+    packed = [encode(each) for each in _object_parts(objects)]
+    waiting = [encode(each) for each in _held_parts(rows)]
     head = _Head(
         VERSION,
         position,
         folding.watermark_us,
-        [(name, *entry) for name, entry in folding.ignore.entries()],
-        sorted(folding.objects.ended),
-        len(objects),
+        [] if owns else [(name, *entry) for name, entry in folding.ignore.entries()],
+        [] if owns else sorted(folding.objects.ended),
+        len(packed),
         len(waiting),
     )
-    return [encode(head), *objects, *waiting]
+    return [encode(head), *packed, *waiting]
 
 
-def _object_parts(folding: Folding[S]) -> Iterator[list[_Object]]:
+def _told(folding: Folding[S], found: OpenObject[S]) -> _Object:
+    unsaved = None if found.unsaved is None else (found.unsaved, found.unsaved_high_us)
+    changed = found.key in folding.objects.changed
+    return _Object(pack(folding.stateful, found), unsaved, found.saved, changed)
+
+
+def _anew(folding: Folding[S], found: OpenObject[S]) -> _Object:
+    # What was read before its first fragment does not matter: nobody reads that again for it.
+    return _Object(pack(folding.stateful, found), (found.first_offset, NEVER_US), False, True)
+
+
+def _object_parts(objects: list[_Object]) -> Iterator[list[_Object]]:
     part: list[_Object] = []
     size = 0
-    for found in folding.objects:
-        packed = pack(folding.stateful, found)
-        changed = found.key in folding.objects.changed
-        unsaved = None if found.unsaved is None else (found.unsaved, found.unsaved_high_us)
-        part.append(_Object(packed, unsaved, found.saved, changed))
-        size += len(packed)
+    for found in objects:
+        part.append(found)
+        size += len(found.packed)
         if size >= PART_BYTES:
             yield part
             part, size = [], 0
@@ -108,7 +129,7 @@ def _object_parts(folding: Folding[S]) -> Iterator[list[_Object]]:
 
 
 def _held_parts(rows: Rows | None) -> Iterator[_HeldPart]:
-    if rows is None:
+    if rows is None or not len(rows):
         return
     sizes = np.fromiter(map(len, rows.values), np.int64, len(rows))
     ends = np.cumsum(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from penstock.consumers.calls import Calls, ErrorPolicy, RefusedError
@@ -154,6 +155,12 @@ class Folding(Generic[S]):
                 f"the open objects of partition {self._partition} take {self.state_bytes:,} bytes",
                 advice="Raise the limit, shorten the timeout, or keep less in each object.",
             )
+
+    def give_up(self, goes: Callable[[bytes], bool]) -> None:
+        """Forgets the open objects of keys that are another's."""
+        for found in [found for found in self.objects if goes(found.key)]:
+            self.objects.remove(found)
+            self.state_bytes -= found.size
 
     # --- behind the watermark --------------------------------------------------------------
 

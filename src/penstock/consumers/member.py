@@ -95,7 +95,8 @@ class GroupMember:
         await places.open(fabric)
         self.shared = Shared(
             self.id, settings, fabric, topic, states, places, self._may_process,
-            self._may_deliver, self._failed, self._lost, FetchRoom(settings.prefetch_bytes),
+            self._may_deliver, self._failed, self._lost, self._grown,
+            FetchRoom(settings.prefetch_bytes),
         )  # fmt: skip
         self._roster = Roster(
             fabric, members, Keys(settings.group, settings.topic), self.id, self.entry,
@@ -220,6 +221,13 @@ class GroupMember:
     def _lost(self, partition: int, token: int) -> None:
         self._handle(e.RenewalRefused(((partition, token),)))
 
+    def _grown(self) -> None:
+        """Others have to look, too: they may be the ones who should have the new partitions."""
+        self._handle(e.MembersChanged())
+        for id in self.claims.seen.members if self.claims.seen is not None else ():
+            if id != self.id:
+                self._spawn(self._answer(e.Nudge(id)))
+
     # --- actions -----------------------------------------------------------------------------
 
     def _handle(self, event: e.Event) -> None:
@@ -282,6 +290,7 @@ class GroupMember:
     async def _look(self, action: e.Look) -> None:
         assert self._roster is not None
         rules, topic = self.settings.rules, self.shared.topic
+        await topic.refresh()
         members, found, figures = await asyncio.gather(
             self._roster.members(),
             topic.claims(self.settings.group, within=rules.answer_us / 2e6),
@@ -291,7 +300,12 @@ class GroupMember:
             partition: e.Claimed(each.owner, each.token, each.left_ms * 1000)
             for partition, each in found.items()
         }
-        partitions, loads = range(topic.partitions), _loads(figures)
+        # A child is begun when the owner of its parent has come to the split.
+        parents, loads = topic._layout.parents, _loads(figures)
+        partitions = frozenset(
+            number for number in range(topic.partitions)
+            if parents[number] is None or (number in found and found[number].offset is not None)
+        )  # fmt: skip
         self._handle(e.Looked(members, partitions, claims, wall_us(), action.asked_us, loads))
 
     async def _claim(self, action: e.Claim) -> None:

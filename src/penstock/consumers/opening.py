@@ -9,7 +9,7 @@ from penstock.client.ops_topic import starting_offsets
 from penstock.consumers.assembler import Assembler
 from penstock.consumers.progress import Progress
 from penstock.consumers.shared import Shared, StuckError, log
-from penstock.consumers.states import ChunksRef, Skip, State, split_parts
+from penstock.consumers.states import ChunksRef, Lineage, Skip, State, split_parts
 from penstock.consumers.storage import Storage
 from penstock.errors import FencedError, PenstockError, ProtocolError
 
@@ -26,43 +26,51 @@ class Opened:
     chunks: ChunksRef | None = None
     handed_over_us: int = 0
     resumed_us: int = 0
+    lineage: Lineage = field(default_factory=Lineage)
+    is_new: bool = False  # the group has just begun to read it
 
 
 async def open_partition(shared: Shared, storage: Storage, partition: int, token: int) -> Opened:
     """Reads what is committed, and makes an assembler of it. FencedError if the claim is over,
     StuckError if what is committed cannot be understood."""
+    born = Lineage(0, shared.topic._layout.born[partition])
     found = await shared.topic.claims(shared.settings.group, [partition], states=True)
     status = found[partition]
     if status.token != token:
         raise FencedError(f"{status.owner or 'another'} has partition {partition}")
     try:
         if status.offset is None:
-            return await _opened_at_start(shared, partition, token)
+            return await _opened_at_start(shared, partition, token, born)
         if not status.state:
             progress = Progress.start(status.offset)
-            return Opened(_assembler(shared, partition, progress), progress)
+            return Opened(_assembler(shared, partition, progress), progress, lineage=born)
         return await _opened_from(shared, storage, partition, State.decode(status.state))
     except ProtocolError as error:
         raise StuckError(str(error)) from error
 
 
 def _assembler(
-    shared: Shared, partition: int, progress: Progress, objects: list[bytes] | None = None
-) -> Assembler[Any]:
+    shared: Shared, partition: int, progress: Progress, objects: list[bytes] | None = None,
+    lineage: Lineage | None = None,
+) -> Assembler[Any]:  # fmt: skip
     settings = shared.settings
     return Assembler(
         settings.new_handler(), progress, objects or (), partition=partition,
         on_error=settings.on_error, limits=settings.limits,
+        moved=() if lineage is None else lineage.moved,
     )  # fmt: skip
 
 
-async def _opened_at_start(shared: Shared, partition: int, token: int) -> Opened:
+async def _opened_at_start(
+    shared: Shared, partition: int, token: int, born: Lineage
+) -> Opened:
     """A group that begins: where it does is committed, so that it begins there only once."""
     where = "start" if shared.settings.start == "first" else "end"
     starts = await shared.topic._run(starting_offsets(shared.topic, where, [partition]))
     progress = Progress.start(starts[partition])
     await shared.topic.commit(shared.settings.group, {partition: progress.offset}, token)
-    return Opened(_assembler(shared, partition, progress), progress)
+    assembler = _assembler(shared, partition, progress)
+    return Opened(assembler, progress, lineage=born, is_new=True)
 
 
 async def _opened_from(
@@ -72,13 +80,16 @@ async def _opened_from(
     assembler = await _loaded(shared, storage, partition, state)
     handed_over = assembler is not None and state.heir == shared.me
     if assembler is None:
+        if progress.offset < state.lineage.origin:
+            raise ProtocolError(f"what partition {partition} had from its parent is not there")
         ref = progress.snapshot
         objects = [] if ref is None else await storage.get_snapshot(ref)
-        assembler = _assembler(shared, partition, progress, objects)
+        assembler = _assembler(shared, partition, progress, objects, state.lineage)
     return Opened(
         assembler, progress, state.skip, state.chunks,
         state.stopped_us if handed_over else 0,
         0 if state.heir or state.stopped_us or state.member == shared.me else state.at_us,
+        state.lineage,
     )  # fmt: skip
 
 
@@ -95,7 +106,7 @@ async def _loaded(
     try:
         return Assembler.load(
             settings.new_handler(), split_parts(packed), partition=partition,
-            on_error=settings.on_error, limits=settings.limits,
+            on_error=settings.on_error, limits=settings.limits, moved=state.lineage.moved,
         )  # fmt: skip
     except PenstockError as error:
         log.warning("partition %d is read again: %s", partition, error)

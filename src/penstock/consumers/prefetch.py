@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 
 from penstock.client.aio_streams import AsyncTopic
-from penstock.client.ops_topic import PartitionReader
+from penstock.client.ops_topic import PartitionReader, splits_of
 from penstock.consumers.fragments import Fragments
 from penstock.errors import PenstockError
 
@@ -50,6 +50,7 @@ class Prefetch:
         self._waiting: deque[tuple[Fragments, int]] = deque()
         self._bytes = 0
         self._taken = asyncio.Event()
+        self.splits: list[tuple[int, int]] = []  # of the partition, before what can be taken
         self._error: PenstockError | None = None
         room.readers += 1
         self._task = asyncio.get_running_loop().create_task(self._read())
@@ -70,26 +71,37 @@ class Prefetch:
         """Whether the node said that there is nothing more, and all was taken."""
         return self._reader.at_end and not self._waiting
 
+    def has_passed(self, offset: int) -> bool:
+        """Whether nothing before an offset can come any more."""
+        if self._waiting:
+            return int(self._waiting[0][0].offsets[0]) >= offset
+        return self._reader.offset is not None and self._reader.offset >= offset
+
     @property
     def end(self) -> int | None:
         """The end of the partition, as last heard; None: nothing was heard yet."""
         return self._reader.end
 
-    def take(self, rows: int) -> Fragments | None:
-        """At most so many of the next fragments; None if there are none yet. What stopped the
-        reading is raised once everything before it was taken."""
+    def take(self, rows: int, before: int | None = None) -> Fragments | None:
+        """At most so many of the next fragments, of those before an offset; None if there are none
+        (yet). What stopped the reading is raised once everything before it was taken."""
         parts: list[Fragments] = []
         while self._waiting and rows > 0:
-            part, size = self._waiting.popleft()
-            if len(part) > rows:
-                left = size * (len(part) - rows) // len(part)
-                self._waiting.appendleft((part.cut(rows, len(part)), left))
-                part, size = part.cut(0, rows), size - left
+            part, size = self._waiting[0]
+            most = rows if before is None else int(np.searchsorted(part.offsets, before))
+            most = min(most, rows)
+            if not most:
+                break
+            self._waiting.popleft()
+            if len(part) > most:
+                left = size * (len(part) - most) // len(part)
+                self._waiting.appendleft((part.cut(most, len(part)), left))
+                part, size = part.cut(0, most), size - left
             self._bytes -= size
             rows -= len(part)
             parts.append(part)
         self._taken.set()
-        if not parts and self._error is not None:
+        if not parts and not self._waiting and self._error is not None:
             raise self._error
         return joined_fragments(parts)
 
@@ -103,11 +115,14 @@ class Prefetch:
                 was_at_end = self._reader.at_end
                 async with self._room.slots:
                     batches = await self._topic._run(self._reader.read(wait_s))
+                    splits = await self._topic._run(splits_of(self._topic, self._reader.partition))
+                news = bool(batches) or splits != self.splits
+                self.splits = splits
                 for batch in batches:
                     size = len(batch.buffer)
                     self._waiting.append((Fragments.of_batch(batch), size))
                     self._bytes += size
-                if batches or self._reader.at_end != was_at_end:
+                if news or self._reader.at_end != was_at_end:
                     self._news.set()
         except PenstockError as error:
             self._error = error

@@ -81,7 +81,8 @@ def _outlets(targets: Targets | None) -> Outlets | None:
 @dataclass(slots=True)
 class Shared:
     """`may_process` and `may_deliver` ask the claims, for a partition and a token. `failed` is told
-    of what no new attempt can mend, `lost` of claims that are over."""
+    of what no new attempt can mend, `lost` of claims that are over, `grown` of partitions that can
+    be read from now on."""
 
     me: str
     settings: Settings
@@ -93,6 +94,7 @@ class Shared:
     may_deliver: Callable[[int, int], bool]
     failed: Callable[[BaseException], None]
     lost: Callable[[int, int], None]
+    grown: Callable[[], None]
     room: FetchRoom
     counts: Counts = field(default_factory=Counts)
     # First come, first served: one turn at a time, and the loop has its own between two of them.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
+from penstock.consumers.moved import Moved
 from penstock.errors import ProtocolError
 from penstock.wire.limits import MAX_STATE_BYTES
 
@@ -34,6 +35,16 @@ class Skip(NamedTuple):
     dead: int = 0
 
 
+class Lineage(NamedTuple):
+    """Where a partition stands among those that its topic got when it grew: the offset at which its
+    log begins, the last growth that is dealt with, and the keys that left, as long as fragments of
+    theirs might be read again."""
+
+    origin: int = 0
+    generation: int = 0
+    moved: tuple[Moved, ...] = ()
+
+
 class State(msgspec.Struct, array_like=True, frozen=True):
     """`dump` or `chunks`: everything that the owner knew when it stopped at `stopped_us`, for
     `heir` or for whoever comes. The progress serves where they are not there. Times are wall time.
@@ -48,6 +59,7 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     chunks: ChunksRef | None = None
     heir: str = ""
     stopped_us: int = 0
+    lineage: Lineage = Lineage()
 
     def encode(self) -> bytes:
         """For a commit."""

@@ -41,15 +41,16 @@ class Storage:
 
     # --- dumps -----------------------------------------------------------------------------
 
-    async def put_dump(self, packed: bytes) -> ChunksRef:
-        """Stores a dump in pieces; all of them are safe when it returns."""
+    async def put_dump(self, packed: bytes, ttl: float | None = DUMP_SECONDS) -> ChunksRef:
+        """Stores a dump in pieces; all of them are safe when it returns. Without a `ttl`, until it
+        is dropped."""
         self._number += 1
         reference = f"{self._life}-{self._number}"
         view = memoryview(packed)
         pieces = [bytes(view[at : at + CHUNK_BYTES]) for at in range(0, len(view), CHUNK_BYTES)]
         keys = self._piece_keys(reference, len(pieces))
         await _all(
-            self._table.put(key, piece, ttl=DUMP_SECONDS)
+            self._table.put(key, piece, ttl=ttl)
             for key, piece in zip(keys, pieces, strict=True)
         )
         return ChunksRef(reference, len(pieces), len(packed), checksum(packed))

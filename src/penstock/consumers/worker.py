@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from penstock.consumers.assembler import Assembler
-from penstock.consumers.delivery import Delivery
+from penstock.consumers.delivery import Delivery, Seed
 from penstock.consumers.fragments import Fragments
+from penstock.consumers.moved import Moved
 from penstock.consumers.opening import Opened, open_partition
 from penstock.consumers.prefetch import Prefetch
 from penstock.consumers.shared import HaltError, Shared, StuckError, log, wall_us
-from penstock.consumers.states import MAX_DUMP_BYTES, MAX_INLINE_BYTES, ChunksRef, join_parts
+from penstock.consumers.splitting import moved_by, seeds_for
+from penstock.consumers.states import (
+    MAX_DUMP_BYTES,
+    MAX_INLINE_BYTES,
+    ChunksRef,
+    Lineage,
+    join_parts,
+)
 from penstock.consumers.steps import Step
 from penstock.consumers.storage import Storage
 from penstock.errors import ClosedError, FencedError, LimitError, PenstockError, UnavailableError
@@ -60,6 +68,7 @@ class Worker:
         self.messages = 0
         self._arrived_us = 0
         self._read_before = 0
+        self._began: int | None = None
 
     # --- started and stopped -------------------------------------------------------------------
 
@@ -131,10 +140,15 @@ class Worker:
         opened = await open_partition(self._shared, self._storage, self.partition, self.token)
         self._opened, self._assembler = opened, opened.assembler
         self._delivery = Delivery(
-            self._shared, self.partition, self.token, opened.progress, opened.skip
+            self._shared, self.partition, self.token, opened.progress, opened.skip, opened.lineage
         )
+        self._began = opened.progress.offset if opened.is_new else None
         self._superseded, self._chunks, self._dirty = None, opened.chunks, False
         self._read_before = opened.progress.through
+        # A progress may say that time had gone on, and objects were over by that.
+        begun = _folded(lambda: opened.assembler.tick(wall_us(), at_end=False))
+        self._delivery.collect(begun)
+        self._dirty = bool(begun.results)
         self._committed_s = time.monotonic()
 
     # --- processing --------------------------------------------------------------------------
@@ -148,15 +162,40 @@ class Worker:
         try:
             while self._wanted:
                 await asyncio.sleep(0)  # others, and the loop itself, have their turn
-                fragments = prefetch.take(self._rows)
+                split = self._next_split(prefetch)
+                fragments = prefetch.take(self._rows, None if split is None else split[1])
                 self.end = prefetch.end
                 if fragments is not None:
                     await self._take(fragments)
+                elif split is not None and prefetch.has_passed(split[1]):
+                    await self._split(*split)
                 else:
                     await self._rest(prefetch)
         finally:
             self._stopped_us = wall_us()
             await prefetch.close()
+
+    def _next_split(self, prefetch: Prefetch) -> tuple[int, int] | None:
+        """Generation and offset of the first split that is not dealt with."""
+        done = self._delivery.lineage.generation
+        return next((split for split in prefetch.splits if split[0] > done), None)
+
+    async def _split(self, generation: int, offset: int) -> None:
+        """Hands the keys that left to the children, and goes on without them: one transaction."""
+        assembler, shared = self._assembler, self._shared
+        assert assembler is not None
+        self._check_claim()
+        self._delivery.collect(_folded(lambda: assembler.passed(offset)))
+        moved = await moved_by(shared, self.partition, generation, offset)
+        seeds = await seeds_for(
+            shared, self.partition, assembler, generation, moved, self._began
+        )
+        assembler.give_up(Moved(offset, moved[0].low, moved[-1].high))
+        lineage = self._delivery.lineage
+        gone = (*lineage.moved, Moved(offset, moved[0].low, moved[-1].high))
+        self._delivery.lineage = Lineage(lineage.origin, generation, gone)
+        await self._commit(seeds)
+        shared.grown()
 
     async def _take(self, fragments: Fragments) -> None:
         assembler = self._assembler
@@ -268,15 +307,22 @@ class Worker:
 
     # --- committing --------------------------------------------------------------------------
 
-    async def _commit(self) -> None:
-        assembler = self._assembler
+    async def _commit(self, seeds: Sequence[Seed] = ()) -> None:
+        assembler, lineage = self._assembler, self._delivery.lineage
         assert assembler is not None
         progress = assembler.progress()
-        if len(progress.encode()) > MAX_INLINE_BYTES and not assembler.replaying:
+        is_cut_off = progress.offset < lineage.origin  # of what it would have to read again
+        is_own = self._storage.is_own(assembler.snapshot_ref)
+        if len(progress.encode()) > MAX_INLINE_BYTES or (is_cut_off and not is_own):
             await self._snapshot()
             progress = assembler.progress()
-        await self._delivery.commit(progress)
-        await self._committed()
+        moved = tuple(each for each in lineage.moved if each.offset > progress.offset)
+        self._delivery.lineage = lineage._replace(moved=moved)
+        if progress.offset < lineage.origin:
+            await self._commit_all(assembler, seeds=seeds)
+        else:
+            await self._delivery.commit(progress, seeds=seeds)
+            await self._committed()
 
     async def _committed(self) -> None:
         self._dirty = False
@@ -308,22 +354,30 @@ class Worker:
             if assembler is None or self._over:
                 return
             try:
-                await self._commit_all(assembler, heir)
+                await self._commit_all(assembler, heir, self._stopped_us or wall_us())
             except FencedError:
                 self._lose()
             except (PenstockError, HaltError) as error:
                 self._shared.counts.failures += 1
                 log.warning("partition %d: the last commit failed: %s", self.partition, error)
 
-    async def _commit_all(self, assembler: Assembler[Any], heir: str) -> None:
+    async def _commit_all(
+        self, assembler: Assembler[Any], heir: str = "", stopped_us: int = 0,
+        seeds: Sequence[Seed] = (),
+    ) -> None:  # fmt: skip
+        """Commits everything that is known."""
         progress, packed = assembler.progress(), join_parts(assembler.dump())
         dump, chunks = b"", None
+        needed = progress.offset < self._delivery.lineage.origin
         if len(progress.encode()) + len(packed) <= MAX_INLINE_BYTES:
             dump = packed
+        elif needed:
+            chunks = await self._storage.put_dump(packed, ttl=None)
         elif len(packed) <= MAX_DUMP_BYTES:
             chunks = await self._storage.put_dump(packed)
-        await self._delivery.commit(progress, dump, chunks, heir, self._stopped_us or wall_us())
+        await self._delivery.commit(progress, dump, chunks, heir, stopped_us, seeds)
         await self._committed()
+        self._chunks = chunks
 
     # --- figures -------------------------------------------------------------------------------
 
