@@ -135,6 +135,10 @@ class Worker:
         )
         self._superseded, self._chunks, self._dirty = None, opened.chunks, False
         self._read_before = opened.progress.through
+        # A progress may say that time had gone on, and objects were over by that.
+        begun = _folded(lambda: opened.assembler.tick(wall_us(), at_end=False))
+        self._delivery.collect(begun)
+        self._dirty = bool(begun.results)
         self._committed_s = time.monotonic()
 
     # --- processing --------------------------------------------------------------------------
