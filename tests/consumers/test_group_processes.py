@@ -159,6 +159,34 @@ def test_kills_and_moves_keep_the_guarantee(nodes: Nodes, guarantee: str):
 
 
 @pytest.mark.slow
+def test_a_topic_grows_while_members_are_killed(nodes: Nodes):
+    with penstock.connect(nodes.url, timeout=20) as fabric:
+        topic = fabric.topic("clicks", clicks.PARTITIONS)
+        feed = clicks.publish(topic, 20)
+
+        def publish(steps: int) -> None:
+            for _ in zip(range(steps), feed, strict=False):
+                time.sleep(0.01)
+
+        first, second = nodes.consumer(), nodes.consumer()
+        until(lambda: owners(topic) == {first.id, second.id})
+        publish(20)
+        topic.grow(7)
+        publish(2)
+        first.kill()
+        publish(20)
+        third = nodes.consumer()
+        topic.grow(9)
+        until(lambda: len(topic.committed("g")) == 9)
+        publish(10_000)
+        until(lambda: sum(claim.lag for claim in topic.claims("g").values()) == 0)
+        until(lambda: owners(topic) == {second.id, third.id})
+        for each in (second, third):
+            each.stop()
+        assert clicks.mistakes(clicks.delivered(fabric.queue("sessions")), "exactly-once") == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("away", [0.0, 4.0], ids=["at-once", "after-the-lease"])
 def test_a_node_that_is_killed_and_comes_back(tmp_path: Path, away: float):
     nodes = Nodes(tmp_path, 1)
