@@ -400,7 +400,8 @@ def test_a_failure_between_the_parts_of_a_commit_delivers_nothing_twice(
         topic.publish_many([b"x"] * 100, keys=keys, timestamps=[1000.0] * 100)
         topic.publish(b"later", key="z", timestamp=2000.0)
     group = member(fabric, topic="words", handler=handler, to=outlet).start()
-    queue, found = fabric.queue("sessions"), []
+    queue = fabric.queue("sessions")
+    found: list[bytes] = []
     while len(found) < 100:
         message = queue.pop(timeout=20)
         assert message is not None
