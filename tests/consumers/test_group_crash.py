@@ -128,14 +128,14 @@ def test_a_dump_is_there_as_it_was_or_not_at_all(folder: str, monkeypatch):
         async for table in tables(folder):
             storage = Storage(table, "a/b", "t", 3)
             packed = bytes(range(95))
-            ref = await storage.put_dump(packed)
+            ref = await storage.put_dump(packed, None)
             assert await Storage(table, "a/b", "t", 3).get_dump(ref) == packed
             keys = await keys_of(table)
             assert len(keys) == ref.count == 10
             assert all(key.startswith(b"a%2Fb/t/3/dump/") for key in keys)
             await table.put(keys[4], b"0123456789")
             assert await storage.get_dump(ref) is None
-            await storage.drop_dump(ref)
+            await storage.drop_dumps(None)
             assert await storage.get_dump(ref) is None
             assert await keys_of(table) == []
 

@@ -149,7 +149,7 @@ def test_a_group_that_begins_with_a_topic_that_has_grown(fabric, start):
 
 
 def test_large_seeds_go_in_pieces(fabric, monkeypatch):
-    for place in ("splitting", "worker"):
+    for place in ("splitting", "saving"):
         monkeypatch.setattr(f"penstock.consumers.{place}.MAX_INLINE_BYTES", 300)
     topic = fabric.topic("words", 1)
     keys = [b"k%d" % number for number in range(60)]
@@ -450,7 +450,7 @@ def forget_dump(topic: penstock.Topic, partition: int = 0) -> None:
 
 
 def test_a_dump_that_does_not_fit_into_the_commit_goes_in_pieces(fabric, monkeypatch):
-    monkeypatch.setattr("penstock.consumers.worker.MAX_INLINE_BYTES", 200)
+    monkeypatch.setattr("penstock.consumers.saving.MAX_INLINE_BYTES", 200)
     monkeypatch.setattr("penstock.consumers.storage.CHUNK_BYTES", 100)
     topic = fabric.topic("words", 1)
     topic.publish_many([b"x"] * 50, keys=[b"k%d" % number for number in range(50)])
@@ -466,7 +466,7 @@ def test_a_dump_that_does_not_fit_into_the_commit_goes_in_pieces(fabric, monkeyp
 
 
 def test_a_dump_whose_pieces_are_lost_is_read_again(fabric, monkeypatch):
-    monkeypatch.setattr("penstock.consumers.worker.MAX_INLINE_BYTES", 200)
+    monkeypatch.setattr("penstock.consumers.saving.MAX_INLINE_BYTES", 200)
     topic = fabric.topic("words", 1)
     topic.publish_many([b"x"] * 50, keys=[b"k%d" % number for number in range(50)])
     member(fabric, topic="words", handler=counting()).run(until_idle=0.1)

@@ -41,7 +41,7 @@ class Storage:
 
     # --- dumps -----------------------------------------------------------------------------
 
-    async def put_dump(self, packed: bytes, ttl: float | None = DUMP_SECONDS) -> ChunksRef:
+    async def put_dump(self, packed: bytes, ttl: float | None) -> ChunksRef:
         """Stores a dump in pieces; all of them are safe when it returns. Without a `ttl`, until it
         is dropped."""
         self._number += 1
@@ -61,9 +61,11 @@ class Storage:
         packed = b"".join(piece or b"" for piece in found)
         return packed if len(packed) == ref.size and checksum(packed) == ref.checksum else None
 
-    async def drop_dump(self, ref: ChunksRef) -> None:
-        """Removes a dump that no commit refers to any more."""
-        await _all(self._table.delete(key) for key in self._piece_keys(*ref[:2]))
+    async def drop_dumps(self, keep: ChunksRef | None) -> None:
+        """Removes all dumps of the partition but one: no commit refers to them any more."""
+        kept = frozenset() if keep is None else frozenset(self._piece_keys(*keep[:2]))
+        gone = [key async for key in self._keys(b"dump/") if key not in kept]
+        await _all(self._table.delete(key) for key in gone)
 
     def _piece_keys(self, reference: str, count: int) -> list[bytes]:
         return [b"%sdump/%s/%d" % (self._prefix, reference.encode(), at) for at in range(count)]

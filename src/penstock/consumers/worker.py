@@ -16,15 +16,10 @@ from penstock.consumers.fragments import Fragments
 from penstock.consumers.moved import Moved
 from penstock.consumers.opening import Opened, open_partition
 from penstock.consumers.prefetch import Prefetch
+from penstock.consumers.saving import Saving
 from penstock.consumers.shared import HaltError, Shared, StuckError, log, wall_us
 from penstock.consumers.splitting import moved_by, seeds_for
-from penstock.consumers.states import (
-    MAX_DUMP_BYTES,
-    MAX_INLINE_BYTES,
-    ChunksRef,
-    Lineage,
-    join_parts,
-)
+from penstock.consumers.states import Lineage
 from penstock.consumers.steps import Step
 from penstock.consumers.storage import Storage
 from penstock.errors import ClosedError, FencedError, LimitError, PenstockError, UnavailableError
@@ -45,9 +40,8 @@ class Worker:
     def __init__(self, shared: Shared, partition: int, token: int) -> None:
         self.partition, self.token = partition, token
         self._shared = shared
-        self._storage = Storage(
-            shared.states, shared.settings.group, shared.settings.topic, partition
-        )
+        settings = shared.settings
+        self._saving = Saving(Storage(shared.states, settings.group, settings.topic, partition))
         self._delivers_first = shared.settings.guarantee == "at-least-once"
         self._wanted = False
         self._over = False
@@ -58,8 +52,6 @@ class Worker:
         self._delivery: Delivery
         self._opened: Opened | None = None  # until the gap that it ended is measured
         self._dirty = False
-        self._superseded: list[bytes] | None = None  # by a snapshot that no commit refers to yet
-        self._chunks: ChunksRef | None = None  # the dump that is committed
         self._rows = FIRST_ROWS
         self._committed_s = self._ticked_s = 0.0
         self._stopped_us = 0
@@ -137,13 +129,15 @@ class Worker:
     async def _open(self) -> None:
         if self._assembler is not None:
             return
-        opened = await open_partition(self._shared, self._storage, self.partition, self.token)
+        opened = await open_partition(
+            self._shared, self._saving.storage, self.partition, self.token
+        )
         self._opened, self._assembler = opened, opened.assembler
         self._delivery = Delivery(
             self._shared, self.partition, self.token, opened.progress, opened.skip, opened.lineage
         )
         self._began = opened.progress.offset if opened.is_new else None
-        self._superseded, self._chunks, self._dirty = None, opened.chunks, False
+        self._saving.opened(opened.chunks)
         self._read_before = opened.progress.through
         # A progress may say that time had gone on, and objects were over by that.
         begun = _folded(lambda: opened.assembler.tick(wall_us(), at_end=False))
@@ -207,7 +201,7 @@ class Worker:
             step = _folded(lambda: assembler.take(fragments, wall_us()))
             self._took(fragments, time.perf_counter() - began_s)
         self._arrived_us = int(fragments.arrived_us[-1])
-        await self._after(step)
+        await self._after(step, assembler)
 
     def _check_claim(self) -> None:
         if not self._wanted or not self._shared.may_process(self.partition, self.token):
@@ -246,11 +240,11 @@ class Worker:
             since_us = max(opened.resumed_us, int(fragments.arrived_us[first]))
             counts.resumes.note(wall_us() - since_us)
 
-    async def _after(self, step: Step) -> None:
+    async def _after(self, step: Step, assembler: Assembler[Any]) -> None:
         self._dirty = True
         self._delivery.collect(step)
         if step.wants_snapshot:
-            await self._snapshot()
+            await self._saving.snapshot(assembler)
         if self._delivers_first and self._delivery.count >= MIN_DELIVERY:
             await self._delivery.deliver()
         due_s = self._committed_s + self._shared.settings.commit_every
@@ -301,7 +295,7 @@ class Worker:
             step = _folded(lambda: assembler.tick(wall_us(), at_end=True))
         if assembler.high_us != high_us:
             self._delivery.time_moved(assembler.next_offset, assembler.high_us)
-            await self._after(step)
+            await self._after(step, assembler)
         else:
             self._delivery.collect(step)
 
@@ -310,39 +304,19 @@ class Worker:
     async def _commit(self, seeds: Sequence[Seed] = ()) -> None:
         assembler, lineage = self._assembler, self._delivery.lineage
         assert assembler is not None
-        progress = assembler.progress()
-        is_cut_off = progress.offset < lineage.origin  # of what it would have to read again
-        is_own = self._storage.is_own(assembler.snapshot_ref)
-        if len(progress.encode()) > MAX_INLINE_BYTES or (is_cut_off and not is_own):
-            await self._snapshot()
-            progress = assembler.progress()
+        progress = await self._saving.progress(assembler, lineage.origin)
         moved = tuple(each for each in lineage.moved if each.offset > progress.offset)
         self._delivery.lineage = lineage._replace(moved=moved)
-        if progress.offset < lineage.origin:
-            await self._commit_all(assembler, seeds=seeds)
-        else:
-            await self._delivery.commit(progress, seeds=seeds)
-            await self._committed()
+        dump, chunks = b"", None
+        if progress.offset < lineage.origin:  # nobody could read again what it builds on
+            dump, chunks = await self._saving.dump(assembler, progress, lineage.origin)
+        await self._delivery.commit(progress, dump, chunks, seeds=seeds)
+        await self._committed()
 
     async def _committed(self) -> None:
         self._dirty = False
         self._committed_s = time.monotonic()
-        chunks, superseded = self._chunks, self._superseded
-        self._chunks, self._superseded = None, None
-        if chunks is not None:
-            await self._storage.drop_dump(chunks)
-        if superseded is not None:
-            await self._storage.drop(superseded)
-
-    async def _snapshot(self) -> None:
-        assembler = self._assembler
-        assert assembler is not None
-        if assembler.replaying:
-            return
-        full = not self._storage.is_own(assembler.snapshot_ref)
-        snapshot = assembler.snapshot(self._storage.next_reference(), full=full)
-        superseded = await self._storage.put_snapshot(snapshot)
-        self._superseded = (self._superseded or []) + superseded
+        await self._saving.committed()
 
     async def finish(self, heir: str) -> None:
         """The last commit, once all that is under way is done: with everything that is known, so
@@ -354,30 +328,20 @@ class Worker:
             if assembler is None or self._over:
                 return
             try:
-                await self._commit_all(assembler, heir, self._stopped_us or wall_us())
+                await self._commit_all(assembler, heir)
             except FencedError:
                 self._lose()
             except (PenstockError, HaltError) as error:
                 self._shared.counts.failures += 1
                 log.warning("partition %d: the last commit failed: %s", self.partition, error)
 
-    async def _commit_all(
-        self, assembler: Assembler[Any], heir: str = "", stopped_us: int = 0,
-        seeds: Sequence[Seed] = (),
-    ) -> None:  # fmt: skip
-        """Commits everything that is known."""
-        progress, packed = assembler.progress(), join_parts(assembler.dump())
-        dump, chunks = b"", None
-        needed = progress.offset < self._delivery.lineage.origin
-        if len(progress.encode()) + len(packed) <= MAX_INLINE_BYTES:
-            dump = packed
-        elif needed:
-            chunks = await self._storage.put_dump(packed, ttl=None)
-        elif len(packed) <= MAX_DUMP_BYTES:
-            chunks = await self._storage.put_dump(packed)
-        await self._delivery.commit(progress, dump, chunks, heir, stopped_us, seeds)
+    async def _commit_all(self, assembler: Assembler[Any], heir: str) -> None:
+        origin = self._delivery.lineage.origin
+        progress = await self._saving.progress(assembler, origin)
+        dump, chunks = await self._saving.dump(assembler, progress, origin)
+        stopped_us = self._stopped_us or wall_us()
+        await self._delivery.commit(progress, dump, chunks, heir, stopped_us)
         await self._committed()
-        self._chunks = chunks
 
     # --- figures -------------------------------------------------------------------------------
 
