@@ -28,6 +28,7 @@ class Opened:
     resumed_us: int = 0
     lineage: Lineage = field(default_factory=Lineage)
     is_new: bool = False  # the group has just begun to read it
+    state_bytes: int = 0
 
 
 async def open_partition(shared: Shared, storage: Storage, partition: int, token: int) -> Opened:
@@ -44,7 +45,9 @@ async def open_partition(shared: Shared, storage: Storage, partition: int, token
         if not status.state:
             progress = Progress.start(status.offset)
             return Opened(_assembler(shared, partition, progress), progress, lineage=born)
-        return await _opened_from(shared, storage, partition, State.decode(status.state))
+        opened = await _opened_from(shared, storage, partition, State.decode(status.state))
+        opened.state_bytes = len(status.state)
+        return opened
     except ProtocolError as error:
         raise StuckError(str(error)) from error
 

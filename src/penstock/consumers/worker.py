@@ -137,6 +137,7 @@ class Worker:
             self._shared, self.partition, self.token, opened.progress, opened.skip, opened.lineage
         )
         self._began = opened.progress.offset if opened.is_new else None
+        self._delivery.state_bytes = opened.state_bytes
         self._saving.opened(opened.chunks)
         self._read_before = opened.progress.through
         # A progress may say that time had gone on, and objects were over by that.
