@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.blocking_messages import Delivery, Message
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
     from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
+    from penstock.consumers.group import ConsumerGroup
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
     from penstock.wire.batch import Batch
@@ -34,6 +35,7 @@ __all__ = [
     "ClaimInfo",
     "ClaimStatus",
     "Consumer",
+    "ConsumerGroup",
     "DeadLetters",
     "Delivery",
     "Entry",
@@ -69,6 +71,7 @@ _HOMES = {
     "client.blocking_messages": "Delivery Message",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
     "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
+    "consumers.group": "ConsumerGroup",
     "embedded": "open_fabric",
     "errors": "PenstockError",
     "wire.batch": "Batch",

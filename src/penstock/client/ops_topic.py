@@ -147,6 +147,16 @@ def family(topic: TopicState) -> Steps[list[PartitionFamily]]:
     return [_family_of(layout, number, kin[number]) for number in numbers]
 
 
+def splits_of(topic: TopicState, partition: int) -> Steps[list[tuple[int, int]]]:
+    """Where children took over from a partition, as its log says: generations and offsets. Who asks
+    after it was answered to a read hears of all splits before what it read."""
+    stream = topic.info.id
+    kin = yield from of_each(
+        topic, [partition], lambda some: Family(stream, some), _read_kin, named=True
+    )
+    return list(kin[partition].splits)
+
+
 def split_offsets(topic: TopicState, children: Sequence[int]) -> Steps[dict[int, int]]:
     """For each of these partitions whose parent is sealed for it: the offset at which that was."""
     layout, stream = topic._layout, topic.info.id
@@ -266,6 +276,7 @@ class PartitionReader:
         self.partition = topic._check_partition(partition)
         self.offset: int | None = None  # the next to read, once known
         self.at_end = False
+        self.end: int | None = None  # of the partition, when it was last read
 
     def locate(self) -> Steps[int]:
         """The offset to go on from; asks the node if it is not known yet."""
@@ -290,6 +301,7 @@ class PartitionReader:
             self.offset = int(batches[-1].offsets[-1]) + 1
         elif self.offset < head.start:
             self.offset = head.start  # retention has overtaken us
+        self.end = head.end
         self.at_end = self.offset >= head.end
         return batches
 

@@ -120,9 +120,10 @@ class TransactionState(Runs):
         values: Iterable[bytes],
         *,
         keys: Iterable[bytes | str | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
     ) -> None:
         """Pushes messages when the transaction commits; until then they are held in memory."""
-        for rows in RowSource(values, keys, None, None).batches(_BATCH):
+        for rows in RowSource(values, keys, headers, None).batches(_BATCH):
             for place, part in queue._spread(rows):
                 self._add_batch(place, part, Terms(), now_us())
                 self._anywhere(queue)
@@ -152,6 +153,19 @@ class TransactionState(Runs):
             place = topic._explicit(topic._check_partition(partition))
         terms = terms_of(compression=compression)
         self._add_single(place, value, packed, headers, timestamp, terms)
+
+    def publish_many(
+        self,
+        topic: TopicState,
+        values: Iterable[bytes],
+        *,
+        keys: Iterable[bytes | str | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+    ) -> None:
+        """Publishes messages when the transaction commits; until then they are held in memory."""
+        for rows in RowSource(values, keys, headers, None).batches(_BATCH):
+            for place, part in topic._spread(rows):
+                self._add_batch(place, part, Terms(), now_us())
 
     def _add_single(
         self,
