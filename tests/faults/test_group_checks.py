@@ -14,6 +14,7 @@ from penstock.cli.grouping.changes import Disruption
 from penstock.cli.grouping.check import SLACK_SECONDS, Causes, Verdict, check_late, check_sessions
 from penstock.cli.grouping.collecting import Collected
 from penstock.cli.grouping.load import Load
+from penstock.cli.grouping.report import quantile, spread
 from penstock.cli.grouping.settling import is_even, shares_of
 
 LOAD = Load(seed=5, partitions=2, rate=100, seconds=30.0)
@@ -181,3 +182,10 @@ def test_shares_are_even_if_all_are_owned_and_differ_by_one(owners: list[str], e
 
 def test_a_lease_that_ran_out_is_no_share() -> None:
     assert shares_of({0: status("a"), 1: status("b", 0)}, ["a", "b"]) is None
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    assert [quantile([3.0, 1.0], part) for part in (0.0, 0.5, 0.9, 1.0)] == [1.0, 1.0, 3.0, 3.0]
+    assert quantile(range(1, 101), 0.9) == 90
+    assert spread([]) == {"count": 0}
+    assert spread([2.0, 1.0, 4.0]) == {"count": 3, "p50": 2.0, "p90": 4.0, "max": 4.0}

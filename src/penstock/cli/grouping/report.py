@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -23,9 +24,8 @@ _PROMISES = {
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """The value that so many of these do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+    """The smallest of these values that so many of them do not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * part) - 1)]
 
 
 def spread(values: Sequence[float]) -> Figures:
@@ -51,8 +51,9 @@ def settling(outcome: Outcome) -> dict[str, dict[str, Figures]]:
 
 
 def gaps(outcome: Outcome, kind: str) -> Figures:
-    """Of all members' figures: the median of their p50 by how many moves each had, and the largest
-    of their p99 and of their maxima, in ms."""
+    """Of all members' figures, in ms. Members tell quantiles and not what these are made of, so it
+    is the median of their p50s, each counted as often as it had moves; the largest of their p99s,
+    which for a member of less than a hundred moves is its longest; and the longest of all."""
     told = [each[kind] for each in outcome.statuses if each.get(kind, {}).get("count")]
     if not told:
         return {"count": 0}
@@ -60,7 +61,7 @@ def gaps(outcome: Outcome, kind: str) -> Figures:
     return {
         "count": len(p50s),
         "p50_ms": quantile(p50s, 0.5),
-        "p99_ms": max(each["p99_ms"] for each in told),
+        "largest_p99_ms": max(each["p99_ms"] for each in told),
         "max_ms": max(each["max_ms"] for each in told),
     }
 
@@ -151,8 +152,8 @@ def _gap_text(found: Figures) -> str:
     if not found["count"]:
         return "none"
     return (
-        f"{found['count']:,}: p50 {found['p50_ms']:,.0f} ms, p99 {found['p99_ms']:,.0f}, "
-        f"max {found['max_ms']:,.0f}"
+        f"{found['count']:,}: median of the members' p50 {found['p50_ms']:,.0f} ms, "
+        f"longest {found['max_ms']:,.0f} ms"
     )
 
 
