@@ -15,7 +15,7 @@ from penstock.cli.grouping.check import SLACK_SECONDS, Causes, Verdict, check_la
 from penstock.cli.grouping.collecting import Collected
 from penstock.cli.grouping.load import Load
 from penstock.cli.grouping.report import quantile, spread
-from penstock.cli.grouping.settling import is_even, shares_of
+from penstock.cli.grouping.settling import LULL_SECONDS, Work, is_even, shares_of
 
 LOAD = Load(seed=5, partitions=2, rate=100, seconds=30.0)
 COMMIT_SECONDS = 0.5
@@ -182,6 +182,25 @@ def test_shares_are_even_if_all_are_owned_and_differ_by_one(owners: list[str], e
 
 def test_a_lease_that_ran_out_is_no_share() -> None:
     assert shares_of({0: status("a"), 1: status("b", 0)}, ["a", "b"]) is None
+
+
+def at(offset: int, lag: int = 0, token: int = 1) -> dict[int, ClaimStatus]:
+    return {0: ClaimStatus("a", token, 1000, "", offset, lag, 0)}
+
+
+def test_an_owner_works_once_it_has_committed_something_itself() -> None:
+    work = Work()
+    assert not work.of_all(at(10), 0.0)  # nothing is left: the owner before has read it
+    assert not work.of_all(at(10, lag=5), LULL_SECONDS)
+    assert work.of_all(at(11, lag=4), LULL_SECONDS)
+    assert not work.of_all(at(11, token=2), LULL_SECONDS)  # another owner
+
+
+def test_an_owner_that_had_nothing_to_read_for_a_while_counts_as_working() -> None:
+    work = Work()
+    assert not work.of_all(at(10), 0.0)
+    assert not work.of_all(at(10), LULL_SECONDS / 2)
+    assert work.of_all(at(10), LULL_SECONDS)
 
 
 def test_quantiles_are_values_that_were_measured() -> None:

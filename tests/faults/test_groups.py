@@ -52,6 +52,7 @@ def test_members_of_one_node_break_no_promise(tmp_path: Path) -> None:
     found = run(tmp_path, KILLED_PAUSED_LEFT, "--guarantee", "exactly-once")
     check_exactly_once(found)
     assert kinds(found)[:2] == ["added", "killed"]
+    assert found["changes"][1]["read_again"] > 0  # it was killed at work
     assert found["handovers"]["count"] + found["resumes"]["count"] > 0
     # Who died held its claims for most of a lease; nobody could take over before.
     assert found["resumes"]["p50_ms"] > LEASE_SECONDS * 1000 / 2

@@ -115,6 +115,8 @@ class Run:
             self._say("members start")
             changer.begin(max(1, plan.members // 2))
             stack.enter_context(self._clients(url, fabric))
+            # Or the first kill would hit a member that has done nothing.
+            self._wait("partitions were not begun", watch.not_begun)
             published = self._change(changer)
             self._come_to_rest(fabric, members, watch)
         return self._judge(changer, members, published)

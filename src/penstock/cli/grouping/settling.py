@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 from penstock import ClaimStatus, Topic
 from penstock.cli.grouping.load import GROUP
+from penstock.cli.grouping.publishing import ROUND_SECONDS
 from penstock.errors import DeadlineError, UnavailableError
 
 LOOK_SECONDS = 0.1
 ANSWER_SECONDS = 2.0
+LULL_SECONDS = 3 * ROUND_SECONDS  # whatever is published comes more often
 AUDITS_SECONDS = 45.0  # one and a half: the longest until a member looks without news
 
 Claims = Mapping[int, ClaimStatus]
@@ -48,6 +50,24 @@ def is_even(shares: Mapping[str, int] | None) -> bool:
     return shares is not None and max(shares.values()) - min(shares.values()) <= 1
 
 
+class Work:
+    """Whether owners work: what each has committed since it was first seen as the owner."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[int, int], tuple[int, float]] = {}  # by partition and token
+
+    def of_all(self, claims: Claims, now_s: float) -> bool:
+        """Whether each has committed something new, or had nothing to commit for a while. (That
+        nothing is left to read says little at first: the owner before may have read it.)"""
+        work = True
+        for partition, claim in claims.items():
+            offset = -1 if claim.offset is None else claim.offset
+            before, since_s = self._first.setdefault((partition, claim.token), (offset, now_s))
+            lull = claim.lag == 0 and now_s - since_s >= LULL_SECONDS
+            work &= offset > before or lull
+        return work
+
+
 class Watch:
     """Looks at the claims of the group, as the nodes have them."""
 
@@ -71,15 +91,16 @@ class Watch:
         `since_s`: when the change was made, by the monotonic clock."""
         until = time.monotonic() + self.bound
         even_s = 0.0
-        first_seen: dict[tuple[int, int], int] = {}  # offsets, by partition and token
+        work = Work()
         while True:
             claims = self.claims()
+            all_work = work.of_all(claims, time.monotonic())
             shares = shares_of(claims, members) if self._complete(claims) else None
             if not is_even(shares):
                 even_s = 0.0
             elif shares is not None:
                 even_s = even_s or time.monotonic()
-                if self._all_work(claims, first_seen):
+                if all_work:
                     now_s = time.monotonic()
                     ordered = tuple(sorted(shares.values()))
                     return Settled(even_s - since_s, now_s - since_s, ordered)
@@ -90,15 +111,10 @@ class Watch:
     def _complete(self, claims: Claims) -> bool:
         return len(claims) == self._topic.partitions
 
-    def _all_work(self, claims: Claims, first_seen: dict[tuple[int, int], int]) -> bool:
-        """Whether every owner has committed something since it was first seen as such. (Where there
-        is nothing to commit any more, nothing has to be.)"""
-        work = True
-        for partition, claim in claims.items():
-            offset = claim.offset if claim.offset is not None else -1
-            before = first_seen.setdefault((partition, claim.token), offset)
-            work &= offset > before or claim.lag == 0
-        return work
+    def not_begun(self) -> int:
+        """Partitions of which nothing that was published is committed yet."""
+        claims = self.claims()
+        return self._topic.partitions - sum(bool(claim.offset) for claim in claims.values())
 
     def lag(self) -> int:
         """Messages that are not committed yet; 1 if not all nodes can be asked."""
