@@ -54,6 +54,8 @@ GOALS = (
     Goal("memory, singles waiting", "memory singles", 200, False, full_size=True),
     Goal("memory, singles leased", "memory singles/leased", 400, False, full_size=True),
     Goal("memory, singles half acked", "memory singles/half acked", 400, False, full_size=True),
+    Goal("assembler against loop", "sessions, assembler", 0.25, True, "sessions, plain loop", True),
+    Goal("member against loop", "sessions, member", 0.15, True, "sessions, plain loop", True),
     Goal("directory, against its bound", "space/of bound", 1.0, False, full_size=True),
 )
 
