@@ -51,17 +51,15 @@ def settling(outcome: Outcome) -> dict[str, dict[str, Figures]]:
 
 
 def gaps(outcome: Outcome, kind: str) -> Figures:
-    """Of all members' figures, in ms. Members tell quantiles and not what these are made of, so it
-    is the median of their p50s, each counted as often as it had moves; the largest of their p99s,
-    which for a member of less than a hundred moves is its longest; and the longest of all."""
+    """Of all members together, in ms: of each the last hundred."""
     told = [each[kind] for each in outcome.statuses if each.get(kind, {}).get("count")]
-    if not told:
+    spans = [span for each in told for span in each["last_ms"]]
+    if not spans:
         return {"count": 0}
-    p50s = [each["p50_ms"] for each in told for _ in range(each["count"])]
     return {
-        "count": len(p50s),
-        "p50_ms": quantile(p50s, 0.5),
-        "largest_p99_ms": max(each["p99_ms"] for each in told),
+        "count": sum(each["count"] for each in told),
+        "p50_ms": quantile(spans, 0.5),
+        "p99_ms": quantile(spans, 0.99),
         "max_ms": max(each["max_ms"] for each in told),
     }
 
@@ -152,7 +150,7 @@ def _gap_text(found: Figures) -> str:
     if not found["count"]:
         return "none"
     return (
-        f"{found['count']:,}: median of the members' p50 {found['p50_ms']:,.0f} ms, "
+        f"{found['count']:,}: p50 {found['p50_ms']:,.0f} ms, p99 {found['p99_ms']:,.0f} ms, "
         f"longest {found['max_ms']:,.0f} ms"
     )
 
