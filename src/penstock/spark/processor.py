@@ -110,14 +110,13 @@ class BucketProcessor(StatefulProcessor):
 
 
 def _output(step: Step) -> Iterator[pd.DataFrame]:
-    results = [
+    results: list[tuple[bytes, bytes, str, int, int, int]] = [
         (each.key, each.value, each.about.reason, each.about.count, each.about.first_us,
          each.about.last_us)
         for each in step.results
     ]  # fmt: skip
     results += [
-        (late.key, late.value, LATE, 1, late.time_us, late.time_us)
-        for late, _ in step.late
+        (late.key, late.value, LATE, 1, late.time_us, late.time_us) for late, _ in step.late
     ]
     if results:
         names = ["key", "value", "reason", "count", "first_us", "last_us"]
