@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from typing import NamedTuple
@@ -25,6 +26,14 @@ class Link(NamedTuple):
         return _fabric(self.url, self.namespace, self.timeout).topic(self.topic, create=False)
 
 
+def close_all() -> None:
+    """Ends the connections of this process."""
+    with _lock:
+        while os.getpid() == _owner and _open:
+            _open.popitem()[1].close()
+
+
+atexit.register(close_all)
 _open: dict[tuple[str, str, float], Fabric] = {}
 _owner = os.getpid()
 _lock = threading.Lock()

@@ -21,7 +21,10 @@ from penstock.errors import DeadlineError, InvalidError
 
 START_S = 60.0  # recovery of a large directory takes its time
 LOOK_S = 0.2
+WAIT_S = 0.02
 STOP_S = 10.0
+
+_keepers: list[subprocess.Popen[bytes]] = []  # held, because they outlive who started them
 
 
 def url_of(path: str) -> str:
@@ -33,11 +36,15 @@ def url_of(path: str) -> str:
     note = _notes() / f"{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:24]}.json"
     with note.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two planners may ask at the same time
-        found = _told(note)
-        if found is None or not is_running(found["pid"]):
-            note.unlink(missing_ok=True)
-            found = _start(path, note)
-    return str(found["url"])
+        until = time.monotonic() + STOP_S + 1
+        while (found := _told(note)) is not None and is_running(found["pid"]):
+            if found["url"]:
+                return str(found["url"])
+            if time.monotonic() > until:
+                raise DeadlineError(f"the node of an earlier session still runs for {path}")
+            time.sleep(WAIT_S)
+        note.unlink(missing_ok=True)
+        return str(_start(path, note)["url"])
 
 
 def _notes() -> Path:
@@ -66,6 +73,7 @@ def _start(path: str, note: Path) -> dict[str, Any]:
             stderr=log,
             start_new_session=True,  # Ctrl-C is for the driver; the node ends after it
         )
+    _keepers.append(keeper)
     until = time.monotonic() + START_S
     while (found := _told(note)) is None:
         if keeper.poll() is not None:
@@ -74,7 +82,7 @@ def _start(path: str, note: Path) -> dict[str, Any]:
         if time.monotonic() > until:
             keeper.terminate()
             raise DeadlineError(f"the node of {path} was not ready within {START_S:.0f} s")
-        time.sleep(0.02)
+        time.sleep(WAIT_S)
     return found
 
 
@@ -101,14 +109,21 @@ def keep(path: str, process: int, note: Path) -> int:
         assert node.stdout is not None
         url = node.stdout.readline().strip()
         if url:
-            ready = note.with_suffix(".new")
-            ready.write_text(json.dumps({"url": url, "pid": os.getpid(), "path": path}))
-            ready.replace(note)
+            _tell(note, url)
         while node.poll() is None and not stopping and is_running(process):
             time.sleep(LOOK_S)
-        note.unlink(missing_ok=True)
+        if url:
+            _tell(note, "")  # who wants the directory now waits until it is free
         _end(node)
+    note.unlink(missing_ok=True)
     return 0 if url else 1
+
+
+def _tell(note: Path, url: str) -> None:
+    """Writes where the node is, all at once; an empty address: it is about to end."""
+    new = note.with_suffix(".new")
+    new.write_text(json.dumps({"url": url, "pid": os.getpid()}))
+    new.replace(note)
 
 
 def _end(node: subprocess.Popen[str]) -> None:

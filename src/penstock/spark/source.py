@@ -117,7 +117,7 @@ class TopicReader(_Reads, DataSourceReader):
         if options.starting is not None:
             asked = look.resolve(options.starting)
             if options.fail_on_data_loss and isinstance(options.starting, Mapping):
-                _check_all_kept(look, asked)
+                check_kept(look.topic, asked)
             start |= {each: max(place, start[each]) for each, place in asked.items()}
         if options.ending is not None:
             asked = look.resolve(options.ending)
@@ -166,11 +166,11 @@ class TopicStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailable
         """The end of the next micro-batch; waits a moment for news if there are none."""
         begun = from_json(start)
         end = self._end()
-        if self._target is None and not _has_news(begun, end):
-            self.look.wait(begun, POLL_S)
-            end = self._end()
-        if self._options.fail_on_data_loss:
+        if self._options.fail_on_data_loss and self._target is None:
             _check_same_topic(begun, end)
+        if self._target is None and not _has_news(begun, end):
+            self.look.wait(end, POLL_S)
+            end = self._end()
         end = {each: max(place, begun.get(each, 0)) for each, place in (begun | end).items()}
         return to_json(self._limited(begun, end, limit))
 
@@ -220,8 +220,3 @@ def _check_same_topic(start: Positions, end: Positions) -> None:
             f"{start[lower[0]]:,}: this is another topic of the same name",
             advice="Use a new checkpoint directory, or set failOnDataLoss to false.",
         )
-
-
-def _check_all_kept(look: TopicLook, start: Positions) -> None:
-    for partition, place in start.items():
-        check_kept(look.topic, partition, place)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from penstock.client.blocking_streams import Topic
-from penstock.errors import DamagedError, InvalidError
+from penstock.errors import InvalidError, NotFoundError
 from penstock.spark.links import Link
 from penstock.spark.options import Bound, Edge
 from penstock.spark.spans import Positions
@@ -15,6 +15,8 @@ from penstock.wire.batch import Batch
 
 LOOK_S = 1.0  # between looks at the number of partitions, which may grow
 FETCH_BYTES = 4 << 20
+MOST_GAPS = 100  # in one span, where messages may be lost
+_LOSS = "Keep messages for longer (retention), or set failOnDataLoss to false."
 
 
 class TopicLook:
@@ -78,31 +80,39 @@ class TopicLook:
 def read_span(
     topic: Topic, partition: int, start: int, end: int, lossless: bool = True
 ) -> Iterator[Batch]:
-    """Batches that hold the offsets of a span; the first may begin before it, the last reach past
-    it. DamagedError if the first offsets are gone, unless that is allowed (not `lossless`)."""
-    expected = start
-    with topic.read(partition, start, max_bytes=FETCH_BYTES) as batches:
-        for batch in batches:
-            if lossless and expected == start and int(batch.offsets[0]) > start:
-                check_kept(topic, partition, start)
-            if batch.header.base >= end:
-                return
-            yield batch
-            expected = int(batch.offsets[-1]) + 1
-            if expected >= end:
-                return
-    if lossless and expected == start:
-        check_kept(topic, partition, start)
+    """Batches that hold the offsets of a span; the last may reach past it.
+
+    NotFoundError if some are gone; if that is allowed (not `lossless`), it goes on after them.
+    """
+    position = start
+    for _ in range(MOST_GAPS):
+        if not lossless:
+            position = max(position, topic.offsets()[partition][0])
+        try:
+            for batch in topic.read(partition, position, max_bytes=FETCH_BYTES):
+                if batch.header.base >= end:
+                    return
+                yield batch
+                position = int(batch.offsets[-1]) + 1
+                if position >= end:
+                    return
+            return  # the last ones were thinned out
+        except NotFoundError as error:
+            if lossless:
+                raise NotFoundError(error.message, advice=_LOSS) from None
+    raise NotFoundError(f"partition {partition} loses messages faster than they are read")
 
 
-def check_kept(topic: Topic, partition: int, start: int) -> None:
-    """DamagedError if messages from an offset on are no longer kept."""
-    kept = topic.offsets()[partition][0]
-    if kept > start:
-        raise DamagedError(
-            f"offsets {start:,} to {kept - 1:,} of partition {partition} are no longer kept",
-            advice="Keep messages for longer (retention), or set failOnDataLoss to false.",
-        )
+def check_kept(topic: Topic, start: Positions) -> None:
+    """NotFoundError if messages from these offsets on are no longer kept."""
+    bounds = topic.offsets()
+    for partition, offset in start.items():
+        if offset < bounds[partition][0]:
+            first = bounds[partition][0]
+            raise NotFoundError(
+                f"offset {offset:,} of partition {partition} is gone; the first is {first:,}",
+                advice=_LOSS,
+            )
 
 
 def _edge(edge: Edge, bounds: tuple[int, int]) -> int:

@@ -49,6 +49,8 @@ class Plan:
             yield Measurement("push, one node and three", both.push)
             yield Measurement("pop, one node and three", both.pop)
             yield Measurement("single pushes, one node and three", both.single)
+        if "spark" in chosen:
+            yield from self._on_spark()
         alone: dict[str, dict[str, Alone]] = {
             "memory": {"memory batches": in_batches, "memory singles": one_by_one},
             "recovery": {
@@ -60,6 +62,18 @@ class Plan:
         for group, runs in alone.items():
             for name, run in runs.items() if group in chosen else ():
                 yield Measurement(name, partial(run, self._settings, self._directory), once=True)
+
+    def _on_spark(self) -> Iterator[Measurement]:
+        # Loads PySpark, which is in an extra.
+        from penstock.cli.benchmarks.spark import SparkRuns
+
+        runs = SparkRuns(self._settings, self._directory, self._stack)
+        yield Measurement("spark, ready Arrow", runs.read_ready)
+        yield Measurement("spark, topic", runs.read)
+        yield Measurement("spark, rows", runs.read_rows)
+        yield Measurement("spark, Parquet", runs.read_parquet)
+        yield Measurement("spark sessions", runs.sessions)
+        yield Measurement("spark sessions, per key", runs.sessions_per_key)
 
     def _on_one_node(self, chosen: set[str]) -> Iterator[Measurement]:
         settings, stack = self._settings, self._stack

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 DEFAULT_GROUPS = ("push", "pop", "loop", "latency")
-GROUPS = (*DEFAULT_GROUPS, "memory", "topics", "recovery", "space", "cluster")
+GROUPS = (*DEFAULT_GROUPS, "memory", "topics", "recovery", "space", "cluster", "spark")
 _DISTINCT_VALUES = 50_000
 
 
