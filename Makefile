@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml setup.py src/penstock/wire/_packing.c
 	  exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check --no-input --prefer-binary \
-	  --progress-bar off -e '.[dev]'
+	  --progress-bar off -e '.[dev,spark]'
 	@touch $@
 
 demo: setup ## show what Penstock does, in a minute
