@@ -216,8 +216,8 @@ class Topic(TopicState):
         """Messages of several partitions (all, unless given) as they come.
 
         A group goes on where it has committed, and `start` (as in `read`, or an offset for each
-        partition by itself) holds where it has not. With `batches`,
-        pairs of partition and batch. Nothing is committed unless `commit()` is called.
+        partition by itself) holds where it has not. With `batches`, pairs of partition and batch.
+        Nothing is committed unless `commit()` is called.
         """
         state = TopicSubscription(self, group, start, partitions)
         if batches:

@@ -113,11 +113,12 @@ def starting_offsets(
     """An offset for each of these partitions: a number, "start", "end", a time, or a number for
     each by itself."""
     if isinstance(start, Mapping):
+        found: dict[int, int] = {}
         for each in partitions:
             if each not in start:
                 raise InvalidError(f"no offset to start from is given for partition {each}")
-            yield from starting_offsets(topic, start[each], [each])
-        return {each: start[each] for each in partitions}
+            found |= yield from starting_offsets(topic, start[each], [each])
+        return found
     if isinstance(start, bool) or not isinstance(start, int | str | datetime):
         raise InvalidError(f"offset {start!r}: use a number, 'start', 'end' or a datetime")
     if isinstance(start, int):

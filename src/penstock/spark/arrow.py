@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,13 @@ SMALL_ROWS = 8_192
 SMALL_BYTES = 1 << 20
 
 
-def record_batch(batch: Batch, topic: str, partition: int, headers: bool) -> pa.RecordBatch:
-    """All rows of a batch. Keys and values stay where they are; headers, if asked for, do not."""
-    found, count = batch.to_arrow(), batch.count
+def record_batch(
+    batches: Sequence[Batch], topic: str, partition: int, headers: bool
+) -> pa.RecordBatch:
+    """All rows of these batches. Keys and values of a single one stay where they are."""
+    parts = [batch.to_arrow() for batch in batches]
+    found = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    count = found.num_rows
     columns = [
         found.column("key"),
         found.column("value"),
@@ -43,7 +47,7 @@ def record_batch(batch: Batch, topic: str, partition: int, headers: bool) -> pa.
     ]
     if not headers:
         return pa.RecordBatch.from_arrays(columns, schema=PLAIN)
-    pairs = [list(each.items()) for each in batch.headers]
+    pairs = [list(each.items()) for batch in batches for each in batch.headers]
     return pa.RecordBatch.from_arrays([*columns, pa.array(pairs, _HEADERS)], schema=WITH_HEADERS)
 
 
@@ -55,26 +59,20 @@ def before(rows: pa.RecordBatch, end: int) -> pa.RecordBatch:
     return rows.slice(0, int(np.searchsorted(offsets, end)))
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in no more pieces than needed: small ones are copied together.
+def gathered(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """The same batches, small ones several at a time: those are to be copied together.
 
     A piece costs Spark about as much as thousands of rows, so that messages which were published
     one by one would be read at a crawl.
     """
-    waiting: list[pa.RecordBatch] = []
+    waiting: list[Batch] = []
     rows = size = 0
     for batch in batches:
-        if not batch.num_rows:
-            continue
         waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
+        rows += batch.count
+        size += len(batch.buffer)
         if rows >= SMALL_ROWS or size >= SMALL_BYTES:
-            yield _joined(waiting)
+            yield waiting
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield waiting

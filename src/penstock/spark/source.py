@@ -86,13 +86,10 @@ class _Reads:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, straight from the node that owns them."""
         assert isinstance(partition, Task)
-        return arrow.gathered(self._rows(partition.span))
-
-    def _rows(self, span: Span) -> Iterator[pa.RecordBatch]:
-        options, topic = self._options, self._link.open()
-        lossless = options.fail_on_data_loss
-        for batch in read_span(topic, span.partition, span.start, span.end, lossless):
-            rows = arrow.record_batch(batch, options.topic, span.partition, options.headers)
+        span, options = partition.span, self._options
+        batches = read_span(self._link.open(), *span, options.fail_on_data_loss)
+        for several in arrow.gathered(batches):
+            rows = arrow.record_batch(several, options.topic, span.partition, options.headers)
             yield self._pushed.chosen(arrow.before(rows, span.end))
 
     def _tasks(self, start: Positions, end: Positions) -> Sequence[InputPartition]:
