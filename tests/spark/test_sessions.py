@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,21 @@ def test_what_cannot_be_done_is_told(spark, url, topic) -> None:
         sessions(stream.drop("offset"), timeout=5.0)
     with pytest.raises(InvalidError, match="use 1 to"):
         sessions(stream, timeout=5.0, buckets=0)
+
+
+@pytest.mark.slow
+def test_silence_ends_sessions_by_the_clock(spark, url, topic, checkpoint) -> None:
+    topic.publish(b"only", key=b"k")
+    df = sessions(stream_of(spark, url, topic, 100), timeout=1.0, delay=0.5, idle_after=0.5)
+    writer = df.writeStream.format("memory").queryName("silence")
+    query = writer.option("checkpointLocation", checkpoint).start()
+    try:
+        until = time.monotonic() + 90
+        while not (found := spark.sql("select value, reason from silence").collect()):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    finally:
+        query.stop()
+    [row] = found
+    assert row.reason == "timeout"
+    assert decode_session(bytes(row.value)).key == "k"
