@@ -83,10 +83,10 @@ def test_a_bulk_push_survives_a_killed_node(node):
 
 def test_a_consumer_survives_a_killed_node(node):
     with penstock.connect(node.address, timeout=20) as fabric:
-        queue = fabric.queue("q", lease=1.0)
+        queue = fabric.queue("q", lease=4.0)
         queue.push_many([b"%d" % each for each in range(5000)], batch=50)
         acked: set[bytes] = set()
-        for message in queue.consume(idle_timeout=2.5, prefetch=500):
+        for message in queue.consume(idle_timeout=6.0, prefetch=500):
             message.ack(wait=len(acked) % 100 == 0)
             acked.add(message.value)
             if len(acked) == 2000:

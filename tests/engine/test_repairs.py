@@ -185,6 +185,22 @@ def test_a_copy_of_a_damaged_shard_is_whole():
         assert Batch.parse(found).values == VALUES
 
 
+def test_a_node_starts_with_a_copy_of_what_nobody_could_read():
+    world = World(9, nodes=1)
+    stream = world.topic("t", SHARDS)
+    push(world, stream, 2, VALUES, partition=2)
+    engine = member(world, 1).engine
+    engine.fabric.kernel.shards[2].relocate({})  # as a copy leaves a batch that did not come
+    engine.maintenance.want_checkpoint()
+    world.run(1_000_000)
+    assert engine.maintenance.checkpoints
+    world.kill(1)
+    restart(world, 1)
+    assert [each.location for each in stored(world, 1, 2)] == [0]
+    with pytest.raises(DamagedError):
+        fetch(world, 1, stream, 2)
+
+
 def test_a_follower_that_finds_damage_asks_the_owner():
     pace = Pace(limits=Limits(keep_journal=0, dead_percent=1, dead_bytes=0))
     world = World(7, pace=pace)

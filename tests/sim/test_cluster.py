@@ -33,6 +33,23 @@ def test_every_promise_holds_for_long(seed: int) -> None:
     assert verdict.figures["promotions"] >= PROMOTIONS
 
 
+# Runs that once broke a promise. What was wrong has small tests of its own; these cost minutes.
+ONCE_BROKEN = [
+    (4108, 4, "members,crash,net", 3),
+    (3005, 10, "all", 5),
+    *((seed, 10, "all", 3) for seed in (
+        1794748576, 1794748601, 1794748621, 1794748625, 1794748627, 1794748640, 1794753302,
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "minutes", "faults", "nodes"), ONCE_BROKEN)
+def test_what_was_once_broken_holds(seed: int, minutes: float, faults: str, nodes: int) -> None:
+    verdict = run(seed, minutes, faults, nodes=nodes)
+    assert verdict.passed, verdict.explain()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["disk", "net", "crash", "pause", "clock", "members"])
 def test_each_kind_of_fault_alone(fault: str) -> None:
