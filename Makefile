@@ -34,7 +34,8 @@ faults: setup ## break a cluster of real processes for MINUTES=10, and check the
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check
 	$(BIN)/mypy src tests tools
-	$(BIN)/pytest -q -m "not slow" -n 2 --dist worksteal
+	$(BIN)/pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/spark
+	$(BIN)/pytest -q -m "not slow" tests/spark  # one session of Spark for all of them
 
 lint: setup ## check style
 	$(BIN)/ruff check

@@ -9,6 +9,7 @@ from penstock.consumers.sessions import Encoder, Fold, Sessionizer
 from penstock.consumers.stateful import LatePolicy, Stateful
 from penstock.errors import InvalidError
 from penstock.spark.buckets import check_stateful
+from penstock.spark.spread import name_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -84,7 +85,7 @@ def stateful(
     bucket, place = _bucket(df, key, buckets)
     untimed = call.raise_error(call.lit(f"a row has no time: column {time!r} is null"))
     rows = df.select(
-        bucket.alias("bucket"),
+        name_column(bucket).alias("bucket"),
         call.coalesce(call.col(key), call.lit(b"")).alias("key"),
         call.coalesce(call.col(value), call.lit(b"")).alias("value"),
         call.coalesce(call.unix_micros(time), untimed.cast("bigint")).alias("time_us"),

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from penstock.consumers.stateful import Stateful
 from penstock.consumers.steps import Step
 from penstock.spark.buckets import Bucket, token_of
+from penstock.spark.spread import number_of
 
 OUTPUT = "key binary, value binary, reason string, count bigint, first_us bigint, last_us bigint"
 LATE = "late"  # the reason of a row that is not a result, but a fragment that came too late
@@ -46,7 +47,7 @@ class BucketProcessor(StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """The rows of a bucket in a micro-batch; they count in the order of `place`."""
-        number = int(key[0])
+        number = number_of(int(key[0]))
         frames = list(rows)
         whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
         places = whole["place"].to_numpy()
@@ -68,7 +69,7 @@ class BucketProcessor(StatefulProcessor):
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """No rows have come for so long that time goes on with the clock."""
-        number, now_ms = int(key[0]), timerValues.getCurrentProcessingTimeInMs()
+        number, now_ms = number_of(int(key[0])), timerValues.getCurrentProcessingTimeInMs()
         bucket = self._open(number)
         step = bucket.tick(now_ms * 1000)
         self._close(number, bucket)

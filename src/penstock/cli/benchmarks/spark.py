@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SESSIONS = "sessions/s"
 _PARTITIONS = 4
 _TASKS = 4
+_BATCH_ROWS = 100_000
 
 
 class SparkRuns:
@@ -113,7 +114,8 @@ class SparkRuns:
     ) -> Figures:
         self._run += 1
         reader = self._spark.readStream.format("penstock").option("servers", self._url)
-        df = reader.options(topic=topic, startingOffsets="earliest").load()
+        options = {"startingOffsets": "earliest", "maxRowsPerBatch": _BATCH_ROWS}
+        df = reader.options(topic=topic, **options).load()
         writer = made(df).writeStream.format("noop")
         checkpoint = self._directory / f"checkpoint-{self._run}"
         started = time.perf_counter()
