@@ -97,6 +97,14 @@ def test_an_archive_is_used_once_its_writer_has_ended(tmp_path) -> None:
     )
 
 
+def test_few_archives_are_kept(tmp_path) -> None:
+    for number in range(6):
+        (tmp_path / f"old-{number}.jsa").touch()
+        os.utime(tmp_path / f"old-{number}.jsa", (number, number))
+    archive.java_options(tmp_path, "spark")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["old-4.jsa", "old-5.jsa"]
+
+
 def test_the_package_in_one_file_can_be_imported(tmp_path) -> None:
     packed = package_file(tmp_path)
     code = "import penstock.spark.options as o, penstock.client.blocking; print(o.__file__)"

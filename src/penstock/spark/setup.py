@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -68,7 +69,9 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = settings_for(master, memory, conf)
     if fast_start:
-        kind = f"spark-{pyspark.__version__}-java-{version_of(home) or 'other'}"
+        # An archive fits one Java and one place of Spark's files only.
+        place = hashlib.sha256(f"{home}:{pyspark.__file__}".encode()).hexdigest()[:8]
+        kind = f"spark-{pyspark.__version__}-java-{version_of(home) or 'other'}-{place}"
         settings[JAVA_OPTIONS] += " " + " ".join(archive.java_options(cache, kind))
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
