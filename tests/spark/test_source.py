@@ -91,6 +91,8 @@ def test_conditions_are_met_by_the_source(spark, url, topic, capsys) -> None:
     chosen.explain()
     assert "Filter (" not in capsys.readouterr().out
     future = datetime.now(UTC) + timedelta(days=1)
+    df.where(df.timestamp > future).explain()
+    assert "Filter (" not in capsys.readouterr().out
     assert df.where(df.timestamp > future).count() == 0
     assert df.where(df.timestamp < future).count() == 2000
     assert df.where("partition in (0, 1) and key = '7'").count() == 1

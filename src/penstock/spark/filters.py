@@ -45,10 +45,15 @@ class Pushed:
             return self._take_partition(condition, value)
         if name == "offset" and isinstance(value, int):
             return self._take_offset(condition, value)
-        if name == "timestamp" and isinstance(value, datetime) and type(condition) in _COMPARED:
-            self.times.append((type(condition), value))
-            return True
+        if name == "timestamp" and type(condition) in _COMPARED:
+            return self._take_time(condition, value)
         return False
+
+    def _take_time(self, condition: kinds.Filter, value: Any) -> bool:
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            return False  # of which zone is not for us to guess
+        self.times.append((type(condition), value))
+        return True
 
     def _take_partition(self, condition: kinds.Filter, value: Any) -> bool:
         wanted = value if isinstance(condition, kinds.In) else (value,)
