@@ -32,7 +32,7 @@ class Cell:
     def appendValue(self, value: tuple[bytes]) -> None:  # noqa: N802
         self.store.setdefault(self.name, []).append(value)
 
-    def put(self, values: list[tuple[bytes]]) -> None:
+    def put(self, values: list[tuple[bytes, ...]]) -> None:
         self.store[self.name] = values
 
 
