@@ -27,6 +27,7 @@ DEFAULTS = {
     "spark.python.unix.domain.socket.enabled": "true",
     FILTERS: "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.checkpointFileManagerClass": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ class _ReadyReader(DataSourceReader):
             number += 1
 
 
+@cache  # a worker makes them in the run that warms it up
 def _piece(seed: int, size: int) -> pa.RecordBatch:
     rows = _PIECE_ROWS
     data = np.random.default_rng(seed).bytes(rows * size)
