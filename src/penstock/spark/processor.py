@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -54,14 +56,15 @@ class BucketProcessor(StatefulProcessor):
         if bool((places[1:] < places[:-1]).any()):
             whole = whole.iloc[np.argsort(places, kind="stable")]
         now_ms = timerValues.getCurrentProcessingTimeInMs()
-        bucket = self._open(number)
-        step = bucket.take(
-            whole["key"].tolist(),
-            whole["value"].tolist(),
-            np.ascontiguousarray(whole["time_us"].to_numpy(np.int64)),
-            now_ms * 1000,
-        )
-        self._close(number, bucket)
+        with _no_collection():
+            bucket = self._open(number)
+            step = bucket.take(
+                whole["key"].tolist(),
+                whole["value"].tolist(),
+                np.ascontiguousarray(whole["time_us"].to_numpy(np.int64)),
+                now_ms * 1000,
+            )
+            self._close(number, bucket)
         self._watch(now_ms)
         yield from _output(step)
 
@@ -108,6 +111,18 @@ class BucketProcessor(StatefulProcessor):
         _kept[self._name, number] = bucket
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Many objects are made, none of them in cycles: looking for some takes as long as the work."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _output(step: Step) -> Iterator[pd.DataFrame]:
