@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo faults test lint type sim bench docs clean
+.PHONY: help setup demo faults groups test lint type sim bench docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: setup ## show what Penstock does, in a minute
 MINUTES ?= 10
 faults: setup ## break a cluster of real processes for MINUTES=10, and check the whole history
 	$(BIN)/python -m penstock.cli.faults --minutes $(MINUTES)
+
+groups: setup ## add, pause, kill members of a group for MINUTES=10, and check all that they assemble
+	$(BIN)/python -m penstock.cli.groups --minutes $(MINUTES)
 
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check

@@ -38,7 +38,7 @@ LAYERS: dict[str, frozenset[str]] = {
     # The fabric inside the caller's process: a client and an engine, with no server between them.
     "embedded": BELOW_SHELLS | {"node", "client"},
     "testing": BELOW_SHELLS | SHELLS | {"embedded"},
-    "aio": BELOW_SHELLS | {"node", "client", "embedded"},
+    "aio": BELOW_SHELLS | UPPER | {"node", "client", "embedded"},
     "consumers": PUBLIC_CLIENT,
     "tasks": PUBLIC_CLIENT,
     "bridge": PUBLIC_CLIENT,

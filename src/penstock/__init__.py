@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from penstock.client.blocking_messages import Delivery, Message
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
     from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
+    from penstock.consumers.group import ConsumerGroup
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
     from penstock.wire.batch import Batch
+    from penstock.wire.growth import PartitionFamily, Split
     from penstock.wire.messages import ClaimInfo, ClaimStatus, Entry, StreamInfo, TxnReceipt
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "ClaimInfo",
     "ClaimStatus",
     "Consumer",
+    "ConsumerGroup",
     "DeadLetters",
     "Delivery",
     "Entry",
@@ -41,12 +44,14 @@ __all__ = [
     "Message",
     "NamedProducer",
     "PartitionBatches",
+    "PartitionFamily",
     "PenstockError",
     "Queue",
     "Receipt",
     "Receipts",
     "Refusal",
     "Session",
+    "Split",
     "StreamInfo",
     "Table",
     "Topic",
@@ -66,9 +71,11 @@ _HOMES = {
     "client.blocking_messages": "Delivery Message",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
     "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
+    "consumers.group": "ConsumerGroup",
     "embedded": "open_fabric",
     "errors": "PenstockError",
     "wire.batch": "Batch",
+    "wire.growth": "PartitionFamily Split",
     "wire.messages": "ClaimInfo ClaimStatus Entry StreamInfo TxnReceipt",
 }
 _home_of = {name: home for home, names in _HOMES.items() for name in names.split()}

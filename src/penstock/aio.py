@@ -18,6 +18,7 @@ from penstock.client.aio_streams import (
     AsyncTable,
     AsyncTopic,
 )
+from penstock.consumers.aio_group import AsyncConsumerGroup as ConsumerGroup
 from penstock.embedded import open_async as open
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "AsyncTransaction",
     "AsyncWatcher",
     "Connecting",
+    "ConsumerGroup",
     "connect",
     "open",
 ]

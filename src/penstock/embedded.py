@@ -10,8 +10,8 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from penstock.client.aio import Connecting, Reached
 from penstock.client.aio_wire import Wire
@@ -41,6 +41,7 @@ class Inline:
         self.clock = clock
         self.changed = threading.Condition()
         self.inboxes: dict[int, deque[bytearray]] = {}
+        self._listeners: dict[int, Callable[[], None]] = {}
         self._last = 0
         self._closed = False
         self._broken: BaseException | None = None
@@ -79,17 +80,27 @@ class Inline:
             yield
         except BaseException as error:
             self._broken = error
-            self.inboxes.clear()
-            self.changed.notify_all()
+            self._hang_up()
             raise
 
-    def connect(self) -> int:
-        """A number for a new connection."""
+    def _hang_up(self) -> None:
+        """Ends all connections; the caller holds the lock."""
+        self.inboxes.clear()
+        for listener in self._listeners.values():
+            listener()
+        self._listeners.clear()
+        self.changed.notify_all()
+
+    def connect(self, listener: Callable[[], None] | None = None) -> int:
+        """A number for a new connection. `listener` is called, in any thread and under the lock,
+        when there is something in its inbox, and when the engine may not be used any more."""
         self.check_process()
         with self.changed:
             self.check()
             self._last += 1
             self.inboxes[self._last] = deque()
+            if listener is not None:
+                self._listeners[self._last] = listener
             return self._last
 
     def disconnect(self, connection: int) -> None:
@@ -97,6 +108,7 @@ class Inline:
         if os.getpid() != self._process:
             return
         with self.changed:
+            self._listeners.pop(connection, None)
             if self.inboxes.pop(connection, None) is not None:
                 self.engine.disconnect(connection)
                 self.changed.notify_all()
@@ -137,6 +149,8 @@ class Inline:
             inbox = self.inboxes.get(output.connection)
             if inbox is not None and output.parts:
                 inbox.append(bytearray().join(output.parts))
+                if (listener := self._listeners.get(output.connection)) is not None:
+                    listener()
         if outputs:
             self.changed.notify_all()
 
@@ -180,8 +194,7 @@ class Inline:
                     self._checkpoint()
             finally:
                 self._closed = True
-                self.inboxes.clear()
-                self.changed.notify_all()
+                self._hang_up()
         self._keeper.join()
         if isinstance(self.disk, FileDisk):
             self.disk.close()
@@ -198,6 +211,16 @@ class Inline:
         self.run()
 
 
+def _frames(parts: Sequence[Buffer]) -> list[bytearray]:
+    frames: list[bytearray] = []
+    data = memoryview(bytearray().join(parts))
+    while data:
+        length = int.from_bytes(data[:4], "little")
+        frames.append(bytearray(data[:length]))
+        data = data[length:]
+    return frames
+
+
 class InlineTransport:
     """A client's connection to an engine in the same process."""
 
@@ -207,13 +230,7 @@ class InlineTransport:
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Hands frames to the engine; what they wrote is on the disk when this returns."""
-        frames: list[bytearray] = []
-        data = memoryview(bytearray().join(parts))
-        while data:
-            length = int.from_bytes(data[:4], "little")
-            frames.append(bytearray(data[:length]))
-            data = data[length:]
-        self._inline.receive(self._number, frames)
+        self._inline.receive(self._number, _frames(parts))
 
     def receive(self, timeout: float | None) -> list[bytearray]:
         """Answers that are there, or the first that comes in time."""
@@ -235,11 +252,78 @@ class InlineTransport:
         self._inline.disconnect(self._number)
 
 
+class InlineLoopTransport(asyncio.Transport):
+    """The same for a wire of the asyncio shell. The engine runs in the thread of the event loop
+    when something is sent; answers may come from any thread."""
+
+    def __init__(self, inline: Inline, wire: Wire) -> None:
+        super().__init__()
+        self._inline = inline
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._number = inline.connect(self._wake)
+        self._ended = False
+        wire.attach(self)
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._receive)
+
+    def _receive(self) -> None:
+        inline = self._inline
+        with inline.changed:
+            inbox = inline.inboxes.get(self._number)
+            frames = [] if inbox is None else list(inbox)
+            if inbox is not None:
+                inbox.clear()
+        if frames and not self._ended:
+            self._wire.deliver(frames)
+        if inbox is None:
+            self._end(ConnectionResetError("the fabric is closed"))
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Hands frames to the engine; what they wrote is on the disk when this returns."""
+        if self._ended:
+            return
+        try:
+            self._inline.receive(self._number, _frames(list(list_of_data)))
+        except ClosedError as error:
+            self._end(ConnectionResetError(error.message))
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._inline.disconnect(self._number)
+        self._end(None)
+
+    def abort(self) -> None:
+        """The same."""
+        self.close()
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._loop.call_soon(self._wire.connection_lost, error)
+
+
 def embed(inline: Inline, timeout: float, namespace: str) -> Fabric:
     """A blocking fabric over an engine in this process; closing it closes the engine."""
+
+    async def dial(wire: Wire) -> None:
+        InlineLoopTransport(inline, wire)
+
+    async def leave() -> None:
+        """The engine is the blocking fabric's."""
+
+    async def reach() -> Reached:
+        return Reached(dial, leave)
+
+    def asynchronous() -> Connecting:
+        return Connecting(reach, timeout, namespace, "embedded")
+
     return fabric_over(
-        lambda _: InlineTransport(inline), timeout, namespace, "embedded", inline.close
-    )
+        lambda _: InlineTransport(inline), timeout, namespace, "embedded", inline.close,
+        asynchronous,
+    )  # fmt: skip
 
 
 def open_async(path: str, timeout: float = 30.0, namespace: str = "default") -> Connecting:

@@ -9,6 +9,7 @@
     ├── ConflictError          a precondition does not hold: version, lease, claim
     │   ├── LeaseLostError         the lease ran out or was superseded; the ack was refused
     │   ├── FencedError            a newer instance of this producer or claim exists
+    │   ├── StaleError             the topic has grown since this was placed; nothing was stored
     │   ├── VersionError           this release cannot be a node of that cluster
     │   └── ForgottenError         this producer expired: a resend would look like a new push
     ├── LimitError             a bound was reached (depth, in flight, memory); back off and retry
@@ -115,6 +116,14 @@ class VersionError(ConflictError):
 
     code = 34
     advice = "Start the node with the release of the other nodes."
+
+
+class StaleError(ConflictError):
+    """The topic has grown since a batch was placed in one of its partitions; nothing was stored."""
+
+    code = 35
+    advice = "The client asks how the topic is now and places it anew; a client of an older "\
+             "release cannot publish keys to a topic that has grown."
 
 
 class LimitError(PenstockError):

@@ -181,6 +181,18 @@ def test_bulk_and_latency_reach_every_default_goal(monkeypatch: pytest.MonkeyPat
     assert shown["figures"]["end to end/p99.9"]["median"] > 0
 
 
+def test_sessions_are_measured_against_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "MOST_REPEATS", 0)
+    results = run(replace(TINY, groups=("sessions",)), console_for(stderr=True))
+    medians = {name: series.median for name, series in results.series.items()}
+    for what in ("plain loop", "assembler", "member"):
+        assert medians[f"sessions, {what}"] > 0
+    alone, member = (medians[f"sessions, {what}/sessions"] for what in ("assembler", "member"))
+    assert 0.9 * alone < member <= alone  # in a partition of its own, the last ones stay open
+    labels = {outcome.goal.label for outcome in judge(results, quick=True)}
+    assert labels == {"assembler against loop", "member against loop"}
+
+
 def test_a_cluster_is_measured_against_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "MOST_REPEATS", 0)
     results = run(replace(TINY, groups=("cluster",)), console_for(stderr=True))

@@ -55,6 +55,26 @@ def test_settings(run: Run):
     assert run("topic", "delete", "s").code == 1
 
 
+def test_a_topic_grows(run: Run):
+    run("topic", "create", "more", "--partitions", "2")
+    run("topic", "publish", "more", "a", "b", "--partition", "1")
+    told = run("topic", "grow", "more", "--partitions", "4")
+    assert told.out == "topic more has 4 partitions, before 2\n"
+    assert run("topic", "grow", "more", "--partitions", "4", "--json").json["before"] == 4
+    assert run("topic", "grow", "more", "--partitions", "3").code == 1
+    assert run("topic", "grow", "more").code == 2
+    rows = [line.split() for line in run("topic", "show", "more").out.splitlines()[-4:]]
+    assert [row[4:] for row in rows] == [
+        ["the", "beginning", "-", "25", "%", "at", "0", "for", "2"],
+        ["the", "beginning", "-", "25", "%", "at", "2", "for", "3"],
+        ["growth", "1", "0", "25", "%"],
+        ["growth", "1", "1", "25", "%"],
+    ]
+    family = run("topic", "show", "more", "--json").json["figures"]["family"]
+    assert [(each["parent"], each["origin"]) for each in family[2:]] == [(0, 0), (1, 2)]
+    assert family[1]["splits"][0]["children"] == [3]
+
+
 def test_a_follower_ends_by_ctrl_c(run: Run, node_url):
     run("topic", "publish", "f", "first", "--partition", "0")
     command = [sys.executable, "-m", "penstock.cli.app", "topic", "read", "f", "--follow", "--json"]

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import xxhash
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.client.producer import (
     Lane,
     Producer,
     Verdict,
-    partition_of,
     shard_of,
     unsequenced,
 )
 from penstock.errors import ForgottenError, InvalidError, LimitError, StorageError
+from penstock.wire.growth import Layout
 
 
 def test_hashes_are_those_of_the_contract():
     digest = xxhash.xxh3_64_intdigest(b"key")
     assert shard_of(b"key", 256) == digest % 256
-    assert partition_of(b"key", 12) == (digest >> 32) * 12 >> 32
-
-
-@given(st.binary(), st.integers(1, 4096))
-def test_a_partition_is_one_of_those_there_are(key, partitions):
-    assert 0 <= partition_of(key, partitions) < partitions
+    assert Layout(12, []).partition_of(b"key") == (digest >> 32) * 12 >> 32
 
 
 def take(lane: Lane, count: int) -> int:

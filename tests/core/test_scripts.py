@@ -158,6 +158,7 @@ class Script:
             priority=number.get("priority", 0), due_us=-1000 * number.get("delay", 0),
             ttl_ms=number.get("ttl", 0), producer=number.get("producer", 0),
             sequence=number.get("sequence", 0), instance=number.get("instance", 0),
+            generation=number.get("generation", 0),
         )  # fmt: skip
         extra, shard = None, number.get("shard", 0)
         if "id" in options:
@@ -249,6 +250,18 @@ class Script:
 
     def do_fetch(self, name: str, partition: str, offset: str, wait: str = "0") -> None:
         self.node.fetch(self.streams[name], int(partition), int(offset), wait_ms=int(wait))
+
+    def do_grow(self, name: str, partitions: str) -> str:
+        info = self.node.call(m.Grow(self.streams[name], int(partitions)))
+        return f"shards {info['placement']}, parents {info.get('growths', [])}"
+
+    def do_family(self, name: str) -> str:
+        found = self.node.call(m.Family(self.streams[name]))
+        return "\n".join(
+            f"{number} from {each['origin']}"
+            + "".join(f", growth {growth} at {at}" for growth, at in each["splits"])
+            for number, each in enumerate(found)
+        )
 
     def do_offsets(self, name: str) -> None:
         self._call(m.Offsets(self.streams[name]))

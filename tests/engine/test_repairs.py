@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cluster.members.world import SHARDS, World
 
+from penstock.cluster.replication import tail
 from penstock.core.index import Stored
 from penstock.engine.cache import RecentPayloads
 from penstock.engine.maintenance import Pace
@@ -183,6 +184,37 @@ def test_a_copy_of_a_damaged_shard_is_whole():
         )
         assert not isinstance(found, PenstockError)
         assert Batch.parse(found).values == VALUES
+
+
+def test_a_node_that_gets_a_copy_is_asked_for_what_the_owner_lost(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(tail, "MAX_TAIL_RECORDS", 4)
+    world = World(14)
+    stream, shard = world.queue("q"), 3
+    push(world, stream, shard, VALUES)
+    world.run(1_000_000)
+    place = world.map().shards[shard]
+    away = next(node for node in place.in_sync if node != place.owner)
+    world.kill(away)
+    world.run(5_000_000)
+    for _ in range(12):  # more than owners keep for those who are away
+        push(world, stream, shard, VALUES)
+    forget_recent(world)
+    for node in world.map().shards[shard].in_sync:
+        oldest = stored(world, node, shard)[0]
+        engine = member(world, node).engine
+        number, offset = split(oldest.location)
+        world.hosts[node].disk.flip(engine.files[number].name, offset + PAYLOAD_AT)
+    restart(world, away)
+    assert away in world.map().shards[shard].in_sync
+    found = stored(world, away, shard)
+    assert len(found) == 13
+    (payload,) = member(world, away).engine.reader.wait(
+        [(found[0].location, found[0].length, found[0].base)]
+    )
+    assert not isinstance(payload, PenstockError)
+    assert Batch.parse(payload).values == VALUES
 
 
 def test_a_node_starts_with_a_copy_of_what_nobody_could_read():

@@ -14,7 +14,8 @@ import pytest
 from tests.node.test_cluster import Nodes, wait_for
 
 import penstock
-from penstock.errors import PenstockError, UnavailableError
+from penstock.cluster.levels import HIGHEST
+from penstock.errors import ConflictError, PenstockError, UnavailableError
 from penstock.node.admission import LEVEL_VARIABLE
 
 OLD = {LEVEL_VARIABLE: "1"}
@@ -92,6 +93,14 @@ def level(nodes: Nodes, number: int) -> int:
     return found
 
 
+def grow(nodes: Nodes, partitions: int) -> int:
+    """What only nodes of the newest level know."""
+    with penstock.connect(f"penstock://{nodes.processes[2].listen}") as fabric:
+        topic = fabric.topic("events", 2)
+        topic.grow(partitions)
+        return topic.partitions
+
+
 def upgrade(nodes: Nodes, number: int) -> None:
     assert nodes.processes[number].end(signal.SIGTERM) == 0
     nodes.environment = {}
@@ -108,10 +117,13 @@ def test_a_rolling_upgrade_under_load(nodes: Nodes) -> None:
         load = Load(f"penstock://{','.join(listen)}")
         for number in (3, 2, 1):
             assert level(nodes, 1) == 1
+            with pytest.raises(ConflictError):
+                grow(nodes, 3)
             upgrade(nodes, number)
-        wait_for(lambda: {level(nodes, number) for number in (1, 2, 3)} == {2})
+        wait_for(lambda: {level(nodes, number) for number in (1, 2, 3)} == {HIGHEST})
+        assert grow(nodes, 3) == 3
         shown = nodes.status(2)["nodes"]
-        assert {tuple(node["speaks"]) for node in shown} == {(1, 2)}
+        assert {tuple(node["speaks"]) for node in shown} == {(1, HIGHEST)}
         assert all(node["release"] for node in shown)
         load.end()
         assert len(load.pushed) > BATCH
@@ -132,7 +144,7 @@ def _check_who_is_refused(nodes: Nodes) -> None:
             command, env={**os.environ, **OLD}, capture_output=True, text=True, timeout=60
         )
         assert refused.returncode == 1
-        assert "the cluster is at level 2; a node with Penstock" in refused.stderr
+        assert f"the cluster is at level {HIGHEST}; a node with Penstock" in refused.stderr
         assert "speaks level 1" in refused.stderr
         assert "release of the other nodes" in refused.stderr
     nodes.start(3)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.client import protocol
+from penstock.client.descent import Descent
 from penstock.client.ops_table import WatchSubscription
 from penstock.client.protocol import Protocol
 from penstock.client.requests import Pending, Resend
@@ -39,7 +40,7 @@ from penstock.wire.messages import Entry, TxnWrite
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MAX_SEEDS = 120
-LONGER = {"sessions": 0.25}  # a session must end just before the power does
+LONGER = {"sessions": 0.25, "growing": 0.5}  # a session ends just before the power; growths
 
 
 def no_dedupe(patch: pytest.MonkeyPatch) -> None:
@@ -256,6 +257,30 @@ def purge_spares_what_came_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rules, "purge", lambda queue: [])
 
 
+def stale_batches_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pushes, "check_placed", Pushes.check_open)
+
+
+def stale_before_known(patch: pytest.MonkeyPatch) -> None:
+    """A resend of what was stored is refused, and so placed anew."""
+    push = Pushes._duplicate
+
+    def refuse_first(self: Pushes, shard: Any, stream: Any, batch: Any, extra: Any) -> Any:
+        self.check_placed(stream, 0, batch.header)
+        return push(self, shard, stream, batch, extra)
+
+    patch.setattr(Pushes, "_duplicate", refuse_first)
+
+
+def children_begin_anew(patch: pytest.MonkeyPatch) -> None:
+    began = Partition.began
+    patch.setattr(Partition, "began", lambda self, offset: began(self, 0))
+
+
+def children_read_before_their_parents(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Descent, "_waits", lambda *_: False)
+
+
 def one_try_more(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rules, "_out_of_tries", lambda queue, grant: grant.deliveries > 2)
 
@@ -455,6 +480,10 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (bound_ignored, "none", "bounded", "over its bound"),
     (finished_messages_counted, "none", "bounded", "refused without a cause"),
     (purge_spares_what_came_back, "none", "purged", "purged and back"),
+    (stale_batches_taken, "none", "growing", "misplaced"),
+    (stale_before_known, "all", "growing", "stored twice"),
+    (children_begin_anew, "none", "growing", "out of order"),
+    (children_read_before_their_parents, "all", "growing", "out of order"),
     (one_try_more, "none", "dead", "one delivery too many"),
     (dead_letters_come_back, "none", "dead", "dead and delivered"),
     (purged_dead_letters_come_back, "none", "dead", "purged and back"),

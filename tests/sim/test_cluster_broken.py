@@ -19,8 +19,10 @@ from penstock.cluster.replication.follower import Followed
 from penstock.cluster.replication.messages import Accepted
 from penstock.cluster.replication.owner import Owned
 from penstock.cluster.view import View
-from penstock.core import steals
+from penstock.core import forwards, steals
 from penstock.core.dedupe import IdWindow, Producers
+from penstock.core.growing import Growing
+from penstock.core.pushes import Pushes
 from penstock.core.queue import QueueShard
 from penstock.core.records import Outgoing
 from penstock.core.shard import Shard
@@ -171,6 +173,29 @@ def moved_though_it_was_given(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(steals, "_is_returned", lambda queue, loot: loot.position in queue.returned.runs)
 
 
+def stale_batches_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pushes, "check_placed", Pushes.check_open)
+
+
+def children_open_before_the_seal(patch: pytest.MonkeyPatch) -> None:
+    """At the end that readers see, which is not yet that of the log."""
+    seal_for = Growing._seal_for
+
+    def too_early(self: Growing, stream: Any, number: int, shard: Any, birth: Any) -> None:
+        partition = shard.partition(stream.info.id, number)
+        tail, partition.tail = partition.tail, partition.tail // 2
+        try:
+            seal_for(self, stream, number, shard, birth)
+        finally:
+            partition.tail = tail
+
+    patch.setattr(Growing, "_seal_for", too_early)
+
+
+def rows_not_passed_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(forwards, "passed_on", lambda *_: None)
+
+
 class Case(NamedTuple):
     """What is broken, and runs that find it."""
 
@@ -188,6 +213,9 @@ QUICK = [
     Case(epochs_that_do_not_grow, "plain"),
     Case(votes_forgotten, "plain"),
     Case(moved_and_kept, "moving", "none"),
+    Case(stale_batches_taken, "growing", "none", 2),
+    Case(children_open_before_the_seal, "growing", "none", 2),
+    Case(rows_not_passed_on, "growing", "none", 2),
     Case(moved_though_it_was_given, "moving", "none"),
 ]
 LONG = [

@@ -168,3 +168,22 @@ def test_the_schema_follows_the_options() -> None:
     given = {"servers": "x", "topic": "t"}
     assert "headers" not in PenstockSource(given).schema()
     assert PenstockSource(given | {"includeHeaders": "true"}).schema().endswith("binary>")
+
+
+def test_a_topic_that_grows_is_read_whole(url, fabric) -> None:
+    topic = fabric.topic("growing", partitions=1)
+    keys = [b"%d" % each for each in range(40)]
+    topic.publish_many([b"before"] * 40, keys=keys)
+    reader = reader_of(url, "growing")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ALL)
+    topic.grow(3)
+    topic.publish_many([b"after"] * 40, keys=keys)
+    wait_for(lambda: reader.latestOffset(first, ALL).keys() == {"0", "1", "2"})
+    end = reader.latestOffset(first, ALL)
+    assert len(rows_between(reader, start, first)) == 40
+    found = rows_between(reader, first, end)
+    assert len(found) == 40
+    assert {partition for partition, _ in found} == {0, 1, 2}
+    assert min(offset for _, offset in found) == 40  # children start where their parent was split
+    assert reader.latestOffset(end, ReadMaxRows(1)) == end

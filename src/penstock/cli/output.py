@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from penstock import Entry, LeasedMessage, TopicMessage
+    from penstock import Entry, LeasedMessage, PartitionFamily, TopicMessage
     from penstock.errors import PenstockError
 
 PIPE_WIDTH = 1000  # columns of a table that is not shown on a terminal
@@ -129,6 +129,14 @@ def leased_json(message: LeasedMessage) -> dict[str, Any]:
     """A message of a queue."""
     where = {"shard": message.shard, "position": message.position}
     return {**_common(message), **where, "deliveries": message.deliveries}
+
+
+def family_json(family: Sequence[PartitionFamily]) -> list[dict[str, Any]]:
+    """Where the partitions of a topic come from, for programs."""
+    import msgspec
+
+    told: list[dict[str, Any]] = msgspec.to_builtins(family)
+    return told
 
 
 def topic_json(message: TopicMessage) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 
 from penstock.cli import streams
 from penstock.cli.command import Here, given, new_app, on_fabric
-from penstock.cli.output import topic_json
+from penstock.cli.output import family_json, topic_json
 from penstock.cli.streams import Durability, Name, Yes
 from penstock.cli.units import duration, moment, size
 from penstock.cli.values import (
@@ -28,7 +28,7 @@ from penstock.cli.values import (
 )
 
 if TYPE_CHECKING:
-    from penstock import Topic, TopicMessage
+    from penstock import PartitionFamily, Topic, TopicMessage
 
 app = new_app("Topics: partitions that any number of readers read by offset.")
 
@@ -97,6 +97,23 @@ def configure(
 
 @app.command()
 @on_fabric
+def grow(
+    here: Here,
+    name: Name,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="How many it has then, in all.")
+    ],
+) -> None:
+    """Give a topic more partitions while it is used. It never gets fewer."""
+    topic = here.fabric.topic(name, create=False)
+    before = topic.partitions
+    topic.grow(partitions)
+    told = {"name": name, "before": before, "partitions": topic.partitions}
+    here.output.record(told, f"topic {name} has {topic.partitions} partitions, before {before}")
+
+
+@app.command()
+@on_fabric
 def delete(here: Here, name: Name, yes: Yes = False) -> None:
     """Delete a topic and all its messages."""
     streams.confirm(yes, f"Delete topic {name} and all its messages?")
@@ -115,12 +132,28 @@ def list_all(here: Here) -> None:
 def show(here: Here, name: Name) -> None:
     """Show figures and settings of a topic."""
     topic = here.fabric.topic(name, create=False)
-    figures = topic.stats()
+    family, figures = topic.family(), topic.stats()
+    if topic.info.growths:
+        figures["family"] = family_json(family)
     streams.show_stream(here, topic.info, figures)
     if not here.output.as_json:
-        rows = [(n, p["start"], p["end"], p["bytes"]) for n, p in enumerate(figures["partitions"])]
+        columns = ["partition", "first", "next", "bytes"]
+        rows = [[n, p["start"], p["end"], p["bytes"]] for n, p in enumerate(figures["partitions"])]
+        if topic.info.growths:
+            columns += ["born in", "parent", "keys", "split"]
+            rows = [row + _kinship(kin) for row, kin in zip(rows, family, strict=True)]
         here.output.record({"groups": figures["groups"]})
-        here.output.table(("partition", "first", "next", "bytes"), rows)
+        here.output.table(columns, rows)
+
+
+def _kinship(kin: PartitionFamily) -> list[int | str | None]:
+    """Where a partition comes from, its share of all keys, and what it gave away."""
+    share = 100 * (kin.high - kin.low) / (1 << 32)
+    splits = [
+        f"at {split.offset} for {', '.join(map(str, split.children))}" for split in kin.splits
+    ]
+    born = f"growth {kin.generation}" if kin.generation else "the beginning"
+    return [born, kin.parent, f"{share:.3g} %", "; ".join(splits)]
 
 
 @app.command()

@@ -45,6 +45,16 @@ class Wire(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         watch_over(self._transport.get_extra_info("socket"))
 
+    def attach(self, transport: asyncio.Transport) -> None:
+        """Instead of `connection_made`, for a transport that is no socket: it gives whole frames
+        to `deliver`."""
+        self._transport = transport
+
+    def deliver(self, frames: list[bytearray]) -> None:
+        """Whole frames have come."""
+        if self._error is None:
+            self._received(self, frames)
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the loop: a large frame is received straight into its own buffer."""
         rest = self._splitter.buffer()
@@ -61,8 +71,8 @@ class Wire(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self.close(error)
             return
-        if frames and self._error is None:
-            self._received(self, frames)
+        if frames:
+            self.deliver(frames)
 
     def pause_writing(self) -> None:
         """Called by the loop: the peer does not read."""

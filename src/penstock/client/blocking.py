@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.client import ops_fabric, transaction
 from penstock.client.background import Background
@@ -23,7 +23,11 @@ from penstock.client.state import (
 )
 from penstock.client.transport import SeedDial
 from penstock.client.welcome import is_of_cluster, new_hello
+from penstock.errors import InvalidError
 from penstock.wire.messages import Welcome
+
+if TYPE_CHECKING:
+    from penstock.client.aio import Connecting
 
 
 def _nothing() -> None:
@@ -45,26 +49,45 @@ def connect(url: str, timeout: float = 30.0, namespace: str = "default", name: s
         connection.close()
         connection = ClusterConnection(seeds, name, timeout)
         welcome = connection.open()
-    return _fabric(connection, welcome, namespace, _nothing)
+
+    def asynchronous() -> Connecting:
+        from penstock.client import aio  # asyncio takes its time to import; few need both
+
+        return aio.connect(url, timeout, namespace, name)
+
+    return _fabric(connection, welcome, namespace, _nothing, asynchronous)
 
 
 def fabric_over(
-    dial: Dial, timeout: float, namespace: str, name: str, on_close: Callable[[], None] = _nothing
+    dial: Dial,
+    timeout: float,
+    namespace: str,
+    name: str,
+    on_close: Callable[[], None] = _nothing,
+    asynchronous: Callable[[], Connecting] | None = None,
 ) -> Fabric:
     """A fabric over any transport; `dial` is called again when the connection is lost.
 
-    `on_close` is called last when the fabric is closed.
+    `on_close` is called last when the fabric is closed. `asynchronous`: the same for event loops.
     """
     connection = Connection(dial, new_hello(name), check_timeout(timeout))
-    return _fabric(connection, connection.open(), namespace, on_close)
+    return _fabric(connection, connection.open(), namespace, on_close, asynchronous)
 
 
 def _fabric(
-    connection: Connection, welcome: Welcome, namespace: str, on_close: Callable[[], None]
+    connection: Connection,
+    welcome: Welcome,
+    namespace: str,
+    on_close: Callable[[], None],
+    asynchronous: Callable[[], Connecting] | None,
 ) -> Fabric:
     identity = secrets.randbits(63) | 1
     producer = Producer(identity, welcome.shards, secrets.randbits(64))
-    return Fabric(connection, namespace, producer, on_close)
+    return Fabric(connection, namespace, producer, on_close, asynchronous)
+
+
+def _no_twin() -> Connecting:
+    raise InvalidError("this fabric cannot be used by an event loop too")
 
 
 class Fabric(FabricState):
@@ -76,9 +99,11 @@ class Fabric(FabricState):
         namespace: str,
         producer: Producer,
         on_close: Callable[[], None] = _nothing,
+        asynchronous: Callable[[], Connecting] | None = None,
     ) -> None:
         super().__init__(namespace, producer)
         self._on_close = on_close
+        self._asynchronous = asynchronous or _no_twin  # opens the same for an event loop
         self._connection = connection
         self._routes = connection.routes
         self._run = connection.run

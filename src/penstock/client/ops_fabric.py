@@ -64,7 +64,7 @@ def configure(stream: StreamState, /, **options: Any) -> Steps[None]:
     settings = stream_options(stream.info.kind, options)
     if settings is None:
         raise InvalidError("configure needs at least one setting")
-    stream.info = yield from ask(Configure(stream.info.id, settings), _read_info)
+    stream._told((yield from ask(Configure(stream.info.id, settings), _read_info)))
 
 
 def queues(fabric: FabricState) -> Steps[list[StreamInfo]]:

@@ -182,7 +182,7 @@ def publish(
     if partition is None:
         place = topic._place_for(packed_key, None)
     else:
-        place = topic._place(topic._check_partition(partition))
+        place = topic._explicit(topic._check_partition(partition))
     terms = _DEFAULT_TERMS
     if durability or compression != "none":
         terms = terms_of(durability=durability, compression=compression)

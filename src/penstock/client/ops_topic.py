@@ -17,8 +17,18 @@ from penstock.errors import InvalidError, ProtocolError
 from penstock.wire.batch import Batch
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FETCH, FETCH_HEAD, FRAME_BYTES, FetchHead, Verb
+from penstock.wire.growth import Layout, PartitionFamily, Split
 from penstock.wire.limits import MAX_BATCH_BYTES
-from penstock.wire.messages import Delete, OffsetAt, Offsets, StreamStats
+from penstock.wire.messages import (
+    Delete,
+    Family,
+    Grow,
+    Kinship,
+    OffsetAt,
+    Offsets,
+    StreamInfo,
+    StreamStats,
+)
 from penstock.wire.messages import Request as Call
 
 _HEAD_END = FRAME_BYTES + FETCH_HEAD.size
@@ -26,6 +36,8 @@ _LENGTH_AT = slice(4, 8)  # of a batch
 
 _read_bool = decoder(bool)
 _read_ints = decoder(list[int])
+_read_info = decoder(StreamInfo)
+_read_kin = decoder(list[Kinship])
 _read_bounds = decoder(list[tuple[int, int]])
 _read_figures = decoder(dict[str, Any])
 
@@ -100,6 +112,77 @@ def stats(topic: TopicState) -> Steps[dict[str, Any]]:
     joined["partitions"] = [by_partition[number] for number in range(len(placement))]
     joined["groups"] = sorted({group for each in told for group in each.value["groups"]})
     return joined
+
+
+def grow(topic: TopicState, partitions: int) -> Steps[None]:
+    """Gives the topic more partitions, in all as many as given. Durable when it returns.
+
+    The new ones get part of the keys of those that are there; these keep what they have stored.
+    Messages of a key keep their order: see `family`. Producers and consumers that are at work need
+    not be told. InvalidError if it has more already.
+    """
+    if isinstance(partitions, bool) or not isinstance(partitions, int):
+        raise InvalidError(f"partitions must be a number, not {partitions!r}")
+    topic._grown_to((yield from ask(Grow(topic.info.id, partitions), _read_info)))
+
+
+def refresh(topic: TopicState) -> Steps[bool]:
+    """Asks how the topic is now; whether it has grown since this client last heard of it."""
+    return topic._look()
+
+
+def family(topic: TopicState) -> Steps[list[PartitionFamily]]:
+    """Each partition with its parent, the hashes of its keys, and where children took over.
+
+    The messages of a key are in the order of their offsets over all partitions that had it: those
+    of a child begin at the offset at which its parent was split.
+    """
+    yield from topic._look()
+    layout, numbers = topic._layout, range(topic.partitions)
+    if not layout.generation:
+        kin = dict.fromkeys(numbers, Kinship(0, []))
+    else:
+        stream = topic.info.id
+        kin = yield from of_each(topic, numbers, lambda some: Family(stream, some), _read_kin)
+    return [_family_of(layout, number, kin[number]) for number in numbers]
+
+
+def splits_of(topic: TopicState, partition: int) -> Steps[list[tuple[int, int]]]:
+    """Where children took over from a partition, as its log says: generations and offsets. Who asks
+    after it was answered to a read hears of all splits before what it read."""
+    stream = topic.info.id
+    kin = yield from of_each(
+        topic, [partition], lambda some: Family(stream, some), _read_kin, named=True
+    )
+    return list(kin[partition].splits)
+
+
+def split_offsets(topic: TopicState, children: Sequence[int]) -> Steps[dict[int, int]]:
+    """For each of these partitions whose parent is sealed for it: the offset at which that was."""
+    layout, stream = topic._layout, topic.info.id
+    parents = sorted({parent for each in children if (parent := layout.parents[each]) is not None})
+    kin: dict[int, Kinship] = yield from of_each(
+        topic, parents, lambda some: Family(stream, some), _read_kin, named=True
+    )
+    found: dict[int, int] = {}
+    for child in children:
+        parent = layout.parents[child]
+        splits = dict(kin[parent].splits) if parent is not None else {}
+        if layout.born[child] in splits:
+            found[child] = splits[layout.born[child]]
+    return found
+
+
+def _family_of(layout: Layout, number: int, kin: Kinship) -> PartitionFamily:
+    births = {birth.generation: birth for birth in layout.births[number]}
+    splits = [
+        Split(generation, offset, births[generation].children, births[generation].bounds)
+        for generation, offset in kin.splits
+        if generation in births
+    ]
+    low, high = layout.ranges[number]
+    born, parent = layout.born[number], layout.parents[number]
+    return PartitionFamily(number, born, parent, low, high, kin.origin, splits)
 
 
 def delete(topic: TopicState) -> Steps[bool]:
@@ -201,6 +284,7 @@ class PartitionReader:
         self.partition = topic._check_partition(partition)
         self.offset: int | None = None  # the next to read, once known
         self.at_end = False
+        self.end: int | None = None  # of the partition, when it was last read
 
     def locate(self) -> Steps[int]:
         """The offset to go on from; asks the node if it is not known yet."""
@@ -225,6 +309,7 @@ class PartitionReader:
             self.offset = int(batches[-1].offsets[-1]) + 1
         elif self.offset < head.start:
             self.offset = head.start  # retention has overtaken us
+        self.end = head.end
         self.at_end = self.offset >= head.end
         return batches
 

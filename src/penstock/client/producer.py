@@ -28,11 +28,6 @@ def shard_of(name: bytes, shards: int) -> int:
     return xxhash.xxh3_64_intdigest(name) % shards
 
 
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition whose range of hashes has this key's."""
-    return ((xxhash.xxh3_64_intdigest(key) >> 32) * partitions) >> 32
-
-
 class Verdict(IntEnum):
     """What the refusal of a request with numbers means."""
 

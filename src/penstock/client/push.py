@@ -5,24 +5,35 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.client.messages import Receipt, Receipts
 from penstock.client.producer import Lane
 from penstock.client.requests import Pending, Resend
 from penstock.client.rows import Headers, Rows
-from penstock.client.sequenced import OvertakenError, SequencedRequest, sent_again
-from penstock.client.steps import Finish, Start, Steps
-from penstock.errors import ForgottenError, InvalidError, PenstockError, ProtocolError
+from penstock.client.sequenced import OvertakenError, SequencedRequest, answer_of, sent_again
+from penstock.client.steps import Finish, FinishAny, Start, Steps
+from penstock.errors import (
+    ForgottenError,
+    InvalidError,
+    PenstockError,
+    ProtocolError,
+    StaleError,
+)
 from penstock.wire.buffers import ZEROS, Buffer, pad8
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import FRAME_BYTES, PUSH, RECEIPT, PushExtra, Verb
 from penstock.wire.messages import pack
 
+if TYPE_CHECKING:
+    from penstock.client.state import TopicState
+
 WINDOW_BATCHES = 64
 _WINDOW_BYTES = 32 << 20
 _SHARD_BATCHES = 16  # under way to one shard: the node recognises no more of them in a resend
+_PLACED_ANEW = 25  # times; with the pauses, for a quarter of a minute
+_PAUSE_S = 0.05  # before the second time, and so much longer each time
 _LABELS = {int(level): level.label for level in Durability}
 
 
@@ -44,6 +55,8 @@ class Place(NamedTuple):
     shard: int
     lane: Callable[[int], Lane]
     keeps_order: bool = False
+    generation: int = 0  # of its topic, when it was chosen
+    topic: TopicState | None = None  # who chooses anew, if it has grown since
 
 
 def now_us() -> int:
@@ -69,7 +82,7 @@ class PushRequest(SequencedRequest):
 
     def parts(self) -> list[Buffer]:
         """Takes the numbers and encodes the batch; if that fails, no number is used up."""
-        stream, partition, shard, lane_of, _ = self.place
+        stream, partition, shard, lane_of = self.place[:4]
         rows, terms = self._rows, self._terms
         lane = self._lane_to_use(lane_of, shard)
         batch = encode_batch(
@@ -86,6 +99,7 @@ class PushRequest(SequencedRequest):
             due_us=terms.due_us,
             ttl_ms=terms.ttl_ms,
             compression=terms.compression,
+            generation=self.place.generation,
         )
         self._take(lane, len(rows.values))
         head = PUSH.pack(stream, partition, shard, terms.durability, len(self._extra))
@@ -94,6 +108,23 @@ class PushRequest(SequencedRequest):
     def again(self) -> PushRequest:
         """The same push, to be sent under new numbers."""
         return PushRequest(self.place, self._rows, self._terms, self._timestamp_us, self._extra)
+
+    def check_place(self) -> Steps[None]:
+        """What it was refused behind may have been placed before its topic grew, and so this: many
+        that are under way would be refused in turn, again and again."""
+        topic = self.place.topic
+        if topic is None:
+            return
+        if topic._layout.generation <= self.place.generation:
+            yield from topic._look(self.place.shard)
+        if topic._layout.generation > self.place.generation:
+            raise StaleError("the topic has grown; nothing was stored")
+
+    def placed_anew(self) -> list[PushRequest]:
+        """The same messages where they belong now: one push for each partition."""
+        assert self.place.topic is not None
+        spread = self.place.topic._spread(self._rows)
+        return [PushRequest(place, rows, self._terms, self._timestamp_us) for place, rows in spread]
 
     def receipt(self, answer: bytearray) -> Receipt:
         """The receipt in an answer; ProtocolError if it is none."""
@@ -126,10 +157,36 @@ def push_one(
     time_us = now_us() if timestamp_us is None else timestamp_us
     request = PushRequest(place, rows, terms, time_us, extra)
     try:
-        answer: bytearray = yield request
-    except (InvalidError, ForgottenError) as error:
-        request, answer = yield from sent_again(request, error)
+        try:
+            answer: bytearray = yield request
+        except (InvalidError, ForgottenError) as error:
+            request, answer = yield from sent_again(request, error)
+    except StaleError as error:
+        (receipt,) = yield from push_anew(request, error)
+        return receipt
     return request.receipt(answer)
+
+
+def push_anew(request: PushRequest, error: StaleError, tries: int = 0) -> Steps[list[Receipt]]:
+    """After a refusal because the topic has grown: nothing was stored, so the messages are placed
+    anew and sent, one push after the other; their receipts. `error` if that does not help, or they
+    cannot be placed anew.
+    """
+    topic = request.place.topic
+    if topic is None or tries >= _PLACED_ANEW:
+        raise error
+    yield FinishAny([], _PAUSE_S * tries)
+    if topic._layout.generation <= request.place.generation:
+        yield from topic._look(request.place.shard)  # its owner should know
+    receipts: list[Receipt] = []
+    for each in request.placed_anew():
+        try:
+            answer = yield from answer_of(each)
+        except StaleError as again:
+            receipts += yield from push_anew(each, again, tries + 1)
+        else:
+            receipts.append(each.receipt(answer))
+    return receipts
 
 
 class Pipeline:
@@ -145,10 +202,15 @@ class Pipeline:
         self._bytes = 0
         self._shards: dict[int, int] = {}  # batches under way to each
         self._last: dict[int, PushRequest] = {}  # to each shard, if it keeps an order
+        self._generation = 0  # of the topic, for those under way
 
     def add(self, request: PushRequest) -> Steps[None]:
         """Sends a batch, after waiting for older ones if the window is full."""
         shard = request.place.shard
+        if request.place.generation != self._generation:
+            # A key may have another partition now: what is under way must not be overtaken.
+            yield from self.drain()
+            self._generation = request.place.generation
         while (
             len(self._under_way) >= self._window
             or self._bytes > _WINDOW_BYTES
@@ -180,13 +242,23 @@ class Pipeline:
         self._bytes -= size
         self._shards[request.place.shard] -= 1
         try:
+            receipts = yield from self._receipts_of(pending, request)
+        except PenstockError as error:
+            error.add_note(f"{self.receipts.count:,} messages were stored before this error")
+            raise
+        for receipt in receipts:
+            self.receipts.append(receipt)
+        if self._progress is not None:
+            self._progress(self.receipts.count)
+
+    def _receipts_of(self, pending: Pending, request: PushRequest) -> Steps[list[Receipt]]:
+        """The answer to a push. Those behind one that comes too late, because the topic has grown,
+        are refused with it: each is placed anew in its turn, before anything else is sent."""
+        try:
             try:
                 answer: bytearray = yield Finish(pending)
             except (InvalidError, ForgottenError) as error:
                 request, answer = yield from sent_again(request, error)
-        except PenstockError as error:
-            error.add_note(f"{self.receipts.count:,} messages were stored before this error")
-            raise
-        self.receipts.append(request.receipt(answer))
-        if self._progress is not None:
-            self._progress(self.receipts.count)
+        except StaleError as error:
+            return (yield from push_anew(request, error))
+        return [request.receipt(answer)]

@@ -64,6 +64,10 @@ class SequencedRequest(Request):
         if self._lane is not None:
             self.verdict = self._lane.refused(self._first, self._count, error, self.resent)
 
+    def check_place(self) -> Steps[None]:
+        """Before it is sent again: StaleError if it belongs elsewhere by now."""
+        yield from ()
+
     def again(self) -> Self:
         """The same request, to be sent under new numbers."""
         raise NotImplementedError
@@ -81,12 +85,14 @@ def answer_of(request: SequencedRequest) -> Steps[bytearray]:
 def sent_again(request: S, error: PenstockError) -> Steps[tuple[S, bytearray]]:
     """After a refusal: sends the request again if it was not refused for its own sake.
 
-    Gives the request that was answered, and the answer; raises `error` if nothing can be done.
+    Gives the request that was answered, and the answer; raises `error` if nothing can be done, and
+    StaleError if it has to be placed anew.
     """
     suspected = False
     for _ in range(_TRIES):
         if request.verdict is Verdict.FINAL or (request.verdict is Verdict.SUSPECT and suspected):
             raise error
+        yield from request.check_place()
         suspected = suspected or request.verdict is Verdict.SUSPECT
         request = request.again()
         try:

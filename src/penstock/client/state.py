@@ -8,21 +8,31 @@ from collections.abc import Callable, Iterable
 from penstock.client.inputs import read_options
 from penstock.client.messages import Refusal
 from penstock.client.pops import SharedRoute
-from penstock.client.producer import Lane, Producer, partition_of, shard_of, unsequenced
+from penstock.client.producer import Lane, Producer, shard_of, unsequenced
 from penstock.client.push import Place
 from penstock.client.requests import ANY
 from penstock.client.routing import Routes
 from penstock.client.rows import Rows, grouped
 from penstock.client.settle import Settler
 from penstock.client.shells import Runs
-from penstock.errors import ForgottenError, InvalidError, ProtocolError
+from penstock.client.steps import Steps, ask, decoder
+from penstock.errors import (
+    ForgottenError,
+    InvalidError,
+    NotFoundError,
+    ProtocolError,
+)
+from penstock.wire.growth import ANY_GENERATION
 from penstock.wire.messages import (
+    Open,
     ProducerInfo,
     QueueOptions,
     StreamInfo,
     TableOptions,
     TopicOptions,
 )
+
+_read_info = decoder(StreamInfo)
 
 
 class FabricState(Runs):
@@ -47,6 +57,10 @@ class StreamState(Runs):
         self._producer = fabric._producer
         self._routes = fabric._routes
         self._run = fabric._run
+        self.info = info
+
+    def _told(self, info: StreamInfo) -> None:
+        """It has other settings."""
         self.info = info
 
     def _producer_shard(self, name: str, partition: int) -> int:
@@ -154,8 +168,31 @@ class TopicState(StreamState, PushTarget):
         super().__init__(fabric, info)
         if not info.placement:
             raise ProtocolError(f"the node did not say where the partitions of {info.name!r} are")
+        self._layout = info.layout()
         self._walk = self._producer.walk_over(self.partitions)
         self._producer = self._producer.own()
+
+    def _grown_to(self, info: StreamInfo) -> bool:
+        """The topic as a node tells of it; whether it has grown since this client knew it."""
+        if info.id != self.info.id:
+            raise NotFoundError(f"topic {info.name!r} was deleted, and created anew")
+        if info.generation <= self.info.generation:
+            return False
+        # In this order: another thread may choose a place with what is there of it.
+        self.info = info
+        self._walk = self._producer.walk_over(len(info.placement))
+        self._layout = info.layout()
+        return True
+
+    def _told(self, info: StreamInfo) -> None:
+        if not self._grown_to(info) and info.generation == self.info.generation:
+            self.info = info
+
+    def _look(self, shard: int = ANY) -> Steps[bool]:
+        """Asks how the topic is now; whether it has grown. With `shard`, its owner is asked."""
+        info = self.info
+        call = Open("topic", info.name, info.namespace, None, False)
+        return self._grown_to((yield from ask(call, _read_info, shard)))
 
     @property
     def options(self) -> TopicOptions:
@@ -174,28 +211,36 @@ class TopicState(StreamState, PushTarget):
             raise InvalidError(f"topic {self.name!r} has partitions 0 to {self.partitions - 1}")
         return partition
 
-    def _place(self, partition: int) -> Place:
-        shard = self.info.placement[partition]
-        return Place(self.info.id, partition, shard, self._producer.lane, True)
+    def _place(self, partition: int, generation: int) -> Place:
+        """A partition that was chosen by the layout of a generation."""
+        info, lane = self.info, self._producer.lane
+        return Place(info.id, partition, info.placement[partition], lane, True, generation, self)
+
+    def _explicit(self, partition: int) -> Place:
+        """A partition that is meant as such: what it gets stays there when it is split."""
+        return self._place(partition, ANY_GENERATION)._replace(topic=None)
 
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
-        if key is None:
-            return self._place(self._walk.single())
-        return self._place(partition_of(key, self.partitions))
+        layout = self._layout
+        number = self._walk.single() if key is None else layout.partition_of(key)
+        return self._place(number, layout.generation)
 
     def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+        layout = self._layout  # another thread may hear of a growth meanwhile
         if rows.keys is None:
-            return [(self._place(self._walk.batch()), rows)]
+            return [(self._place(self._walk.batch(), layout.generation), rows)]
         unkeyed = self._walk.batch() if None in rows.keys else 0
-        count = self.partitions
-        chosen = [unkeyed if key is None else partition_of(key, count) for key in rows.keys]
-        return ((self._place(partition), part) for partition, part in grouped(rows, chosen))
+        of_key, generation = layout.partition_of, layout.generation
+        chosen = [unkeyed if key is None else of_key(key) for key in rows.keys]
+        return (
+            (self._place(partition, generation), part) for partition, part in grouped(rows, chosen)
+        )
 
     def _producer_shard(self, name: str, partition: int) -> int:
         return self.info.placement[partition]
 
     def _only(self, partition: int) -> PushTarget:
-        return OnePlace(self, self._place(partition))
+        return OnePlace(self, self._explicit(partition))
 
 
 class OnePlace(PushTarget):
@@ -220,7 +265,9 @@ class NamedProducerState(OnePlace):
     def __init__(self, stream: StreamState, name: str, partition: int, info: ProducerInfo) -> None:
         self.name = name
         self._lane = Lane(info.producer, info.instance, info.stored)
-        super().__init__(stream, Place(stream.info.id, partition, info.shard, self._own_lane, True))
+        generation = ANY_GENERATION if stream.info.kind == "topic" else 0
+        place = Place(stream.info.id, partition, info.shard, self._own_lane, True, generation)
+        super().__init__(stream, place)
 
     @property
     def stored(self) -> int:

@@ -70,6 +70,7 @@ class TransactionState(Runs):
         self._run = fabric._run
         self._transact = Transact(0, 0, -1)
         self._homes: dict[int, int] = {}  # precedence of a kind of part -> its first shard
+        self._topics: dict[int, TopicState] = {}  # that it publishes to, by id
         self._movable: list[TxnPush] = []  # pushes that may go to any shard
         self._done = False
 
@@ -119,9 +120,10 @@ class TransactionState(Runs):
         values: Iterable[bytes],
         *,
         keys: Iterable[bytes | str | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
     ) -> None:
         """Pushes messages when the transaction commits; until then they are held in memory."""
-        for rows in RowSource(values, keys, None, None).batches(_BATCH):
+        for rows in RowSource(values, keys, headers, None).batches(_BATCH):
             for place, part in queue._spread(rows):
                 self._add_batch(place, part, Terms(), now_us())
                 self._anywhere(queue)
@@ -144,12 +146,26 @@ class TransactionState(Runs):
     ) -> None:
         """Publishes a message when the transaction commits."""
         packed = None if key is None else key_bytes(key)
+        self._topics[topic.info.id] = topic
         if partition is None:
             place = topic._place_for(packed, None)
         else:
-            place = topic._place(topic._check_partition(partition))
+            place = topic._explicit(topic._check_partition(partition))
         terms = terms_of(compression=compression)
         self._add_single(place, value, packed, headers, timestamp, terms)
+
+    def publish_many(
+        self,
+        topic: TopicState,
+        values: Iterable[bytes],
+        *,
+        keys: Iterable[bytes | str | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+    ) -> None:
+        """Publishes messages when the transaction commits; until then they are held in memory."""
+        for rows in RowSource(values, keys, headers, None).batches(_BATCH):
+            for place, part in topic._spread(rows):
+                self._add_batch(place, part, Terms(), now_us())
 
     def _add_single(
         self,
@@ -175,6 +191,7 @@ class TransactionState(Runs):
             due_us=terms.due_us,
             ttl_ms=terms.ttl_ms,
             compression=terms.compression,
+            generation=place.generation,
         )
         self._homes.setdefault(3, place.shard)
         self._transact.pushes.append(
@@ -260,4 +277,7 @@ def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:
         transaction._gather(transact.home)
     answer = yield from answer_of(TransactRequest(transaction._fabric, transact))
     receipt: TxnReceipt = _read_receipt(body_of(answer))
+    if receipt.stale:
+        for topic in transaction._topics.values():
+            yield from topic._look(transact.home)
     return receipt

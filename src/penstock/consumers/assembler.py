@@ -7,17 +7,19 @@ the delay, and how the input is cut into batches does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from penstock.consumers.calls import ErrorPolicy
+from penstock.consumers.dump import Position, dump_parts, load_parts
 from penstock.consumers.folding import Folding, microseconds
 from penstock.consumers.fragments import NEVER_US, Fragment, Fragments, Rows
 from penstock.consumers.held import Held
 from penstock.consumers.ledger import Ledger
-from penstock.consumers.progress import Progress, name_of
+from penstock.consumers.moved import Moved
+from penstock.consumers.progress import Progress, SnapshotRef, name_of
 from penstock.consumers.replay import Replay
 from penstock.consumers.runs import RunFolding
 from penstock.consumers.snapshot import Snapshot, unpack
@@ -45,7 +47,9 @@ class Assembler(Generic[S]):
         on_error: ErrorPolicy | None = None,
         limits: Limits | None = None,
         bulk: bool = True,
+        moved: Sequence[Moved] = (),
     ) -> None:
+        """`moved`: keys that are passed over where fragments are read again: others have them."""
         policy = on_error or ErrorPolicy()
         completion = stateful.completion
         self._limits = limits or Limits()
@@ -64,6 +68,7 @@ class Assembler(Generic[S]):
         self._lag_us = max(1, microseconds(completion.delay) or 0)
         self._idle_after_us = microseconds(completion.idle_after)
         self._held = Held()
+        self._moved = moved
         self._broken = False
         self._clock: tuple[int, int] | None = None  # (now, highest time) of the last fragments
         self._resume(progress or Progress.start(), objects)
@@ -83,9 +88,30 @@ class Assembler(Generic[S]):
                 else:
                     folding.objects.restore(found)
         if progress.offset < progress.through:
-            self._replay = Replay(progress)
+            self._replay = Replay(progress, self._moved)
             folding.muted = True
         self._advance(progress.high_us)
+
+    @classmethod
+    def load(
+        cls, stateful: Stateful[S], parts: Sequence[bytes], *, partition: int = 0,
+        on_error: ErrorPolicy | None = None, limits: Limits | None = None, bulk: bool = True,
+        moved: Sequence[Moved] = (),
+    ) -> Assembler[S]:  # fmt: skip
+        """An assembler that goes on where the one stood of which this is the dump.
+
+        ProtocolError if it is no dump, or of a version that is not known here.
+        """
+        made = cls(
+            stateful, partition=partition, on_error=on_error, limits=limits, bulk=bulk, moved=moved
+        )
+        found = load_parts(parts, made._folding, made._held)
+        made.next_offset, made._high_us, made._clock = found.next_offset, found.high_us, found.clock
+        if found.replay is not None:
+            made._replay = Replay(Progress.decode(found.replay), moved, found.replay_left)
+            made._folding.muted = True
+        made._ledger.restore(found.advances, found.snapshot)
+        return made
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -270,6 +296,21 @@ class Assembler(Generic[S]):
         return self._folding.watermark_us
 
     @property
+    def high_us(self) -> int:
+        """The highest time so far, by fragments or by the clock."""
+        return self._high_us
+
+    @property
+    def goes_by_clock(self) -> bool:
+        """Whether time may go on without fragments, so that `tick` leads to something."""
+        return self._by_arrival or self._idle_after_us is not None
+
+    @property
+    def snapshot_ref(self) -> SnapshotRef | None:
+        """The snapshot that `progress()` builds on."""
+        return self._ledger.snapshot_ref
+
+    @property
     def replaying(self) -> bool:
         """Whether fragments are read again that the owner before had read."""
         return self._replay is not None
@@ -304,6 +345,57 @@ class Assembler(Generic[S]):
         if self._replay is not None:
             raise InvalidError("no snapshot before everything is read again that was read before")
         return self._ledger.snapshot(reference, full, self.next_offset, self._high_us)
+
+    def dump(self) -> list[bytes]:
+        """Everything that is known, in parts, for `load`: also fragments that wait for their time.
+
+        Take it before the next step. It changes nothing; what a snapshot has is in it too.
+        """
+        self._check_usable()
+        replay = self._replay
+        position = Position(
+            self.next_offset,
+            self._high_us,
+            self._clock,
+            self._ledger.advances,
+            self._ledger.snapshot_ref,
+            None if replay is None else replay.progress.encode(),
+            0 if replay is None else replay.left,
+        )
+        return dump_parts(position, self._folding, self._held)
+
+    # --- a partition that is split -----------------------------------------------------------
+
+    def passed(self, offset: int) -> Step:
+        """There is nothing more to come before this offset."""
+        self._check_usable()
+        if self._replay is not None and offset >= self._replay.progress.through:
+            self._broken = True
+            self._end_replay()
+            self._broken = False
+        self.next_offset = max(self.next_offset, offset)
+        return self._finished_step()
+
+    def seed(self, owns: Callable[[bytes], bool]) -> list[bytes]:
+        """A dump of some keys only, for an assembler of another partition, whose offsets go on
+        where this one stands. InvalidError while fragments are read again."""
+        self._check_usable()
+        if self._replay is not None:
+            raise InvalidError("no seed before everything is read again that was read before")
+        position = Position(self.next_offset, self._high_us, self._clock, [], None, None, 0)
+        return dump_parts(position, self._folding, self._held, owns)
+
+    def give_up(self, moved: Moved) -> None:
+        """Another has these keys from now on: nothing comes of them here."""
+        self._check_usable()
+        self._moved = (*self._moved, moved)
+        self._folding.give_up(moved.has)
+        rows = self._held.rows()
+        if rows is not None:
+            kept = [at for at, key in enumerate(rows.keys) if not moved.has(key)]
+            self._held = Held()
+            self._held.add(rows.pick(np.array(kept, np.intp)))
+            self._ledger.held = self._held
 
     def _check_limits(self) -> None:
         limits, held = self._limits, self._held

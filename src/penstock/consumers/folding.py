@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from penstock.consumers.calls import Calls, ErrorPolicy, RefusedError
@@ -155,6 +156,12 @@ class Folding(Generic[S]):
                 advice="Raise the limit, shorten the timeout, or keep less in each object.",
             )
 
+    def give_up(self, goes: Callable[[bytes], bool]) -> None:
+        """Forgets the open objects of keys that are another's."""
+        for found in [found for found in self.objects if goes(found.key)]:
+            self.objects.remove(found)
+            self.state_bytes -= found.size
+
     # --- behind the watermark --------------------------------------------------------------
 
     def take_behind(self, fragment: Fragment, high_us: int) -> None:
@@ -268,7 +275,7 @@ class Folding(Generic[S]):
         def make() -> list[Result]:
             outputs = self.stateful.finish(found.state, about)
             return [
-                Result(each.key, each.value, about, number)
+                Result(each.key, each.value, about, number, each.to)
                 if isinstance(each, Output)
                 else Result(found.key, each, about, number)
                 for number, each in enumerate(outputs)

@@ -80,3 +80,7 @@ class Held:
             at = int(run.oldest[run.start])
             found.append((int(run.rows.offsets[at]), int(run.rows.high_us[at])))
         return min(found) if found else None
+
+    def rows(self) -> Rows | None:
+        """All that wait, by (time, offset); None if nothing does."""
+        return joined([run.left() for run in self._runs]).by_time() if self._runs else None

@@ -26,11 +26,20 @@ class Ledger(Generic[S]):
         self, folding: Folding[S], held: Held, limits: Limits, progress: Progress
     ) -> None:
         self._folding = folding
-        self._held = held
+        self.held = held
         self._limits = limits
         self._advances = list(progress.advances)
         self.snapshot_ref = progress.snapshot
         folding.ignore = IgnoreList(progress.ignore)
+
+    @property
+    def advances(self) -> list[tuple[int, int]]:
+        """Where the clock moved time on; not to be changed."""
+        return self._advances
+
+    def restore(self, advances: list[tuple[int, int]], snapshot: SnapshotRef | None) -> None:
+        """Takes over what another owner's ledger had; the list is in the folding already."""
+        self._advances, self.snapshot_ref = list(advances), snapshot
 
     def advanced(self, next_offset: int, to_us: int) -> None:
         """The clock has moved the highest time on before this offset is read."""
@@ -81,7 +90,7 @@ class Ledger(Generic[S]):
 
     def _safe(self, next_offset: int, high_us: int) -> tuple[int, int]:
         """The offset from which a new owner must read, and the highest time read before it."""
-        places = [self._folding.objects.oldest_unsaved(), self._held.oldest()]
+        places = [self._folding.objects.oldest_unsaved(), self.held.oldest()]
         safe, safe_high_us = min(
             [place for place in places if place is not None], default=(next_offset, high_us)
         )

@@ -71,10 +71,12 @@ class About(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A result with a key of its own; plain bytes get the object's key."""
+    """A result with a key of its own; plain bytes get the object's key. `to` names where it goes,
+    if results go to several places; the first of them otherwise."""
 
     value: bytes
     key: bytes
+    to: str = ""
 
 
 class Run(NamedTuple):

@@ -28,6 +28,7 @@ class Result(NamedTuple):
     value: bytes
     about: About
     number: int  # among the results of its object
+    to: str = ""  # where it goes, if there are several places
 
     @property
     def id(self) -> str:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from penstock.core.fabric import Fabric
     from penstock.core.shard import Shard
 
-_READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Committed, m.Renew,
-          m.Claims, m.Get, m.Scan, m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus,
+_READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Family, m.Committed,
+          m.Renew, m.Claims, m.Get, m.Scan, m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus,
           m.WhereIs)  # fmt: skip
 _OF_A_CLUSTER = (m.ClusterMap, m.ClusterStatus, m.ClusterChange, m.ClusterJoin, m.WhereIs)
 Handler = Callable[[int, int, Any], None]
@@ -33,6 +33,7 @@ class Calls:
         self._handlers: dict[type, Handler] = {
             m.Open: self._open,
             m.Configure: self._configure,
+            m.Grow: self._grow,
             m.Delete: self._delete,
             m.Streams: self._look(fabric.control.streams),
             m.Stats: self._stats,
@@ -43,6 +44,7 @@ class Calls:
             m.Producer: self._producer,
             m.Offsets: self._look_at_topic(fabric.topics.offsets),
             m.OffsetAt: self._look_at_topic(fabric.topics.offset_at),
+            m.Family: self._look_at_group(fabric.topics.family),
             m.Commit: self._commit,
             m.Committed: self._look_at_group(fabric.groups.committed),
             m.Claim: self._claim,
@@ -153,6 +155,11 @@ class Calls:
     def _configure(self, connection: int, request: int, call: m.Configure) -> None:
         info, entry = self.fabric.control.configure(call)
         self._when_safe(connection, request, entry, info)
+
+    def _grow(self, connection: int, request: int, call: m.Grow) -> None:
+        info = self.fabric.control.grow(call)
+        safe = self.kernel.barrier(Durability.SYNCED)  # of all that was sealed and opened, too
+        self._when_safe(connection, request, safe, info)
 
     def _delete(self, connection: int, request: int, call: m.Delete) -> None:
         entry = self.fabric.control.delete(call)

@@ -20,6 +20,7 @@ from penstock.errors import ExistsError, InvalidError, LimitError, NotFoundError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
+from penstock.wire.growth import parents_for
 from penstock.wire.limits import MAX_LEASE_MS, MAX_NAME_BYTES, MAX_PARTITIONS
 
 MAX_STREAMS = 100_000
@@ -37,6 +38,7 @@ class Control:
         self.topics = topics
         self.last_id = 0
         self.clustered = False  # definitions are the cluster's, and may ask for its durability
+        self.on_defined: Callable[[int], None] = _nothing  # those who have topics grow
         self.on_deleted: Callable[[int], None] = _nothing  # the tables', which come later
 
     # --- definitions -----------------------------------------------------------------------
@@ -88,11 +90,16 @@ class Control:
     def _placement(self, partitions: int) -> list[int]:
         """Partitions lie on neighbouring shards from a place of the topic's own."""
         first = xxhash.xxh3_64_intdigest((self.last_id + 1).to_bytes(8, "little"))
-        return [(first + number) % len(self.kernel.shards) for number in range(partitions)]
+        return list(map(self._neighbour(first), range(partitions)))
+
+    def _neighbour(self, first: int) -> Callable[[int], int]:
+        """The shard of a partition, by its number."""
+        return lambda number: (first + number) % len(self.kernel.shards)
 
     def _define(self, info: m.StreamInfo) -> Entry:
         entry = self.kernel.note(self.kernel.control, Defined(info), Durability.SYNCED)
         self.defined(info)
+        self.on_defined(info.id)
         return entry
 
     def defined(self, info: m.StreamInfo) -> None:
@@ -124,9 +131,37 @@ class Control:
         options = check_options(info.kind, {**info.options, **call.options}, self.clustered)
         return msgspec.structs.replace(info, options=self._settings(options))
 
+    def grow(self, call: m.Grow) -> m.StreamInfo:
+        """Adds partitions to a topic, which are open when it returns; nothing is safe yet."""
+        info = self.grown(call)
+        if info != self.kernel.streams[info.id].info:
+            self._define(info)
+        return info
+
+    def grown(self, call: m.Grow) -> m.StreamInfo:
+        """A topic as it would be with so many partitions; nothing is logged."""
+        info = self.kernel.stream(call.stream, "topic").info
+        count, wanted = len(info.placement), call.partitions
+        if wanted == count:
+            return info
+        if not count < wanted <= MAX_PARTITIONS:
+            raise InvalidError(
+                f"{wanted} partitions: topic {info.name!r} has {count}, and can only grow, to "
+                f"{MAX_PARTITIONS} at most"
+            )
+        more = range(count, wanted)
+        return msgspec.structs.replace(
+            info,
+            options={**info.options, "partitions": wanted},
+            placement=[*info.placement, *map(self._neighbour(info.placement[0]), more)],
+            growths=[*info.growths, parents_for(info.layout(), len(more))],
+        )
+
     def _check_same(self, stream: Stream, wanted: dict[str, Any]) -> None:
         have = msgspec.structs.asdict(stream.options)
         check_options(stream.info.kind, {**have, **wanted}, self.clustered)
+        if stream.layout is not None and wanted.get("partitions") in stream.layout.counts:
+            have["partitions"] = wanted["partitions"]  # it had so many once, and has grown since
         if other := [name for name, value in wanted.items() if have.get(name) != value]:
             shown = ", ".join(f"{name}={have.get(name)!r}" for name in other)
             raise ExistsError(
@@ -238,7 +273,7 @@ class Control:
 
 
 def _nothing(_: int) -> None:
-    """Until there are tables."""
+    """Until there are those that want to know."""
 
 
 def _check_name(name: str) -> None:

@@ -19,6 +19,7 @@ from penstock.core.effects import Close, Effect
 from penstock.core.figures import kept
 from penstock.core.forwards import Forwards
 from penstock.core.groups import Groups
+from penstock.core.growing import Growing
 from penstock.core.kernel import Kernel
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
@@ -79,6 +80,8 @@ class Fabric:
         self.control.on_deleted = self.watches.closed
         self.pushes = Pushes(kernel, self.queues, self.topics)
         self.forwards = Forwards(kernel, self.queues, self.tables, self.pushes)
+        self.growing = Growing(kernel, self.topics, self.forwards)
+        self.control.on_defined = self.growing.defined
         self.securing = Securing(kernel, self.queues)
         self.sessions = Sessions(kernel, self.tables, self.forwards)
         self.transactions = Transactions(
@@ -349,6 +352,7 @@ class Fabric:
         level = max((stream.level for stream in kernel.streams.values()), default=Durability.MEMORY)
         for shard, number, txn in unfinished:
             self.transactions.carry_out(txn, shard, number, level, missing=True)
+        self.growing.restart()
 
     def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:
         """This node owns a shard from now on, in the epoch that the shard has: leases last their
@@ -362,6 +366,7 @@ class Fabric:
         self.tables.arm_next()
         self.sessions.begin(shard)
         self.forwards.begin(shard)
+        self.growing.begin(shard)
 
     def end_shard(self, shard: Shard) -> None:
         """Another node owns a shard, or nobody does."""

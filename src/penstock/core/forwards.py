@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from penstock.core.changes import Change, Op, pack_changes
 from penstock.core.kernel import Kernel
-from penstock.core.outbox import EndSession, Packed, Part, read_part
+from penstock.core.outbox import EndSession, OpenPartition, Packed, Part, read_part
+from penstock.core.passing import passed_on
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
 from penstock.core.records import (
@@ -20,12 +21,15 @@ from penstock.core.records import (
     Delivered,
     Forward,
     Kind,
+    Opened,
+    Outgoing,
     Removed,
     Written,
     pack_forward,
     pack_note,
+    pack_outgoing,
 )
-from penstock.core.shard import Shard
+from penstock.core.shard import Shard, Stream
 from penstock.core.tables import Tables
 from penstock.errors import PenstockError
 from penstock.wire import messages as m
@@ -47,6 +51,7 @@ class Forwards:
         self.tables = tables
         self.pushes = pushes
         self.woken: dict[int, None] = {}  # home shards that may have something new to send
+        self.on_opened: Callable[[Stream, int], None] = _nobody  # those who have topics grow
         self.dropped = 0  # parts that could not be carried out any more: see `carry_out`
 
     # --- the home side ---------------------------------------------------------------------
@@ -64,11 +69,38 @@ class Forwards:
     def carry_out_own(self, shard: Shard, level: Durability) -> Entry | None:
         """Carries out the parts of a home shard that concern itself; the last entry."""
         last = None
-        for number, index, part in shard.outbox.waiting(shard.id):
+        while (own := shard.outbox.next(shard.id)) is not None:
+            number, index, part = own
             entry = self.carry_out(part, shard, Forward(shard.id, index, number), level)
             if entry is None:
                 entry = self.kernel.note(shard, Delivered(shard.id, number, index), level)
             last = entry
+        return last
+
+    @property
+    def level(self) -> Durability:
+        """Of a record that other shards hear of: no other may ever have its number."""
+        return Durability.REPLICATED if self.kernel.shared else Durability.SYNCED
+
+    def bring(self, shard: Shard, entry: Entry) -> Entry:
+        """A home logged an entry that has put parts into its outbox: they are carried out here, as
+        far as they are its own, and elsewhere once it is committed. A node that stands alone does
+        all of it now. What to wait for."""
+        if self.kernel.shared:
+            entry.done = lambda _: self.wake(shard)
+            return self.carry_out_own(shard, self.level) or entry
+        return self.carry_out_all(shard) or entry
+
+    def carry_out_all(self, shard: Shard) -> Entry | None:
+        """On a node that stands alone: all that is in the outbox of a shard; the last entry."""
+        last = self.carry_out_own(shard, self.level)
+        for target in shard.outbox.targets():
+            while (found := shard.outbox.next(target)) is not None:
+                number, index, part = found
+                forward, there = Forward(shard.id, index, number), self.kernel.shards[target]
+                if not there.was_forwarded(forward):
+                    self.carry_out(part, there, forward, self.level)
+                last = self.kernel.note(shard, Delivered(target, number, index), self.level)
         return last
 
     def confirmed(self, shard: Shard, target: int, number: int, index: int) -> None:
@@ -87,25 +119,39 @@ class Forwards:
         confirmed. `then` is called with True when all are committed, with False if that is not
         known: the same parts must be brought again, perhaps to another node.
         """
-        entry = None
+        entry, done = None, True
         for packed in parts:
             forward = Forward(home, packed.index, packed.number)
             if not shard.was_forwarded(forward):
-                entry = self.carry_out(read_part(packed), shard, forward) or entry
+                part = read_part(packed)
+                if self._too_early(part):
+                    done = False
+                    break
+                entry = self.carry_out(part, shard, forward) or entry
         if entry is None:
             entry = self.kernel.shard_barrier(shard, Durability.REPLICATED)
 
         def failed(_: PenstockError) -> None:
             then(False)
 
-        entry.answer, entry.failed = lambda: then(True), failed
+        entry.answer, entry.failed = lambda: then(done), failed
+
+    def _too_early(self, part: Part) -> bool:
+        """Whether a part is for a partition that is not open yet."""
+        if not isinstance(part, m.TxnPush):
+            return False
+        stream = self.kernel.streams.get(part.stream)
+        if stream is None or stream.layout is None:
+            return False
+        return not self.pushes.topics.is_open(stream, part.partition)
 
     def carry_out(
         self, part: Part, shard: Shard, forward: Forward, level: Durability | None = None
     ) -> Entry | None:
         """Logs and folds one part; None, and it is counted, if there is nothing that it could be
-        done to: its stream was deleted, or the lease that it ends is over. Bounds of depth and size
-        do not count any more: the transaction has been answered."""
+        done to: its stream was deleted, or the lease that it ends is over; None also for an offset
+        that does not count. Bounds of depth and size do not count any more: the transaction has
+        been answered."""
         if isinstance(part, EndSession):
             return self._note_down(shard, forward, self.tables.unbind(shard, part.session, forward))
         stream = self.kernel.streams.get(part.stream)
@@ -114,25 +160,57 @@ class Forwards:
             return None
         level = stream.level if level is None else level
         if isinstance(part, m.TxnPush):
-            batch = Batch.parse(bytearray(part.batch))
-            entry = self.pushes.accept(
-                shard, stream, part.partition, batch, PLAIN, level, forward
-            )
-            return self._note_down(shard, forward, entry)
+            return self._note_down(shard, forward, self._push(part, shard, forward, stream, level))
         if isinstance(part, m.TxnSettle):
             return self._note_down(shard, forward, self._ack(part, shard, forward, level))
+        if isinstance(part, m.TxnCommit) and self._is_late_seed(part, shard, forward):
+            return None
         note = self._note_of(part)
+        if isinstance(note, Opened):  # whoever lost it would never open: it is told once
+            level = self.level
         meta = pack_forward(forward, pack_note(note))
         entry = self.kernel.log(shard, Kind.NOTE | Kind.FORWARDED, meta, level)
         self.tables.fold(shard, stream, note, entry)
-        return self._note_down(shard, forward, entry)
+        self._note_down(shard, forward, entry)
+        if isinstance(note, Opened):
+            self.on_opened(stream, note.partition)
+        return entry
+
+    def _push(
+        self, push: m.TxnPush, shard: Shard, forward: Forward, stream: Stream, level: Durability
+    ) -> Entry:
+        batch = Batch.parse(bytearray(push.batch))
+        passed = None
+        if stream.layout is not None:
+            passed = passed_on(stream.info, stream.layout, push, batch)
+        if passed is None:
+            return self.pushes.accept(shard, stream, push.partition, batch, PLAIN, level, forward)
+        # One record: it is carried out, and what it becomes is in the outbox, or neither.
+        moved = m.Transact(0, 0, shard.id, pushes=passed)
+        outgoing = Outgoing([each.shard for each in passed], moved)
+        meta = pack_forward(forward, pack_outgoing(outgoing))
+        entry = self.kernel.log(shard, Kind.OUTGOING | Kind.FORWARDED, meta, self.level)
+        shard.carried_out(forward)
+        shard.outgoing(outgoing, entry.number, self.kernel.now_us)
+        return self.bring(shard, entry)
 
     def _note_down(self, shard: Shard, forward: Forward, entry: Entry | None) -> Entry | None:
         if entry is not None:
             shard.carried_out(forward)
         return entry
 
-    def _note_of(self, part: m.TxnCommit | m.TxnWrite) -> Committed | Written | Removed:
+    def _is_late_seed(self, commit: m.TxnCommit, shard: Shard, forward: Forward) -> bool:
+        """In a cluster an offset comes from another shard only as the first of a group in a
+        partition: one that finds another there does not count."""
+        if not self.kernel.shared or forward.home == shard.id:
+            return False
+        return commit.group in shard.partition(commit.stream, commit.partition).commits
+
+    def _note_of(
+        self, part: m.TxnCommit | m.TxnWrite | OpenPartition
+    ) -> Committed | Written | Removed | Opened:
+        if isinstance(part, OpenPartition):
+            return Opened(part.stream, part.partition, part.offset)
         if isinstance(part, m.TxnCommit):
             return Committed(part.stream, part.partition, part.group, part.offset, part.state)
         if part.value is None:
@@ -153,3 +231,7 @@ class Forwards:
         entry = self.kernel.log(shard, Kind.CHANGE | Kind.FORWARDED, meta, level)
         self.queues.arrived(queue)
         return entry
+
+
+def _nobody(_: Stream, __: int) -> None:
+    """Until there is one who wants to know."""

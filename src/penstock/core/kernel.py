@@ -92,6 +92,7 @@ class Kernel:
         self.keep_latest: set[int] = set()  # topics that keep the latest of every key
         # Partitions of those that have grown since somebody looked; a dict, for its order.
         self.grown: dict[tuple[int, int], None] = {}
+        self.split: set[int] = set()  # topics that have more partitions than at the beginning
         self.effects: list[Effect] = []
         self.timers = Timers()
         self.now_us = now_us
@@ -108,8 +109,12 @@ class Kernel:
         known = self.streams.get(info.id)
         totals = Totals(self.free) if known is None else known.totals
         options = read_options(info.kind, info.options)
-        stream = self.streams[info.id] = Stream(info, options, totals, level_of(options))
+        layout = info.layout() if info.growths else None
+        stream = Stream(info, options, totals, level_of(options), layout)
+        self.streams[info.id] = stream
         self.names[info.namespace, info.kind, info.name] = info.id
+        if layout is not None:
+            self.split.add(info.id)
         if info.kind == "topic" and options.keep == "latest":
             self.keep_latest.add(info.id)
             for partition in range(len(info.placement)):
@@ -128,6 +133,7 @@ class Kernel:
             return
         info = definition.info
         self.keep_latest.discard(stream)
+        self.split.discard(stream)
         del self.names[info.namespace, info.kind, info.name]
         for shard in self.shards:
             self.free(shard.drop_stream(stream))

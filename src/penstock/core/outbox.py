@@ -26,9 +26,17 @@ class EndSession(msgspec.Struct, array_like=True):
     session: int
 
 
-Part = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | EndSession
+class OpenPartition(msgspec.Struct, array_like=True):
+    """A partition begins at an offset: its parent was sealed there."""
+
+    stream: int
+    partition: int
+    offset: int
+
+
+Part = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | EndSession | OpenPartition
 # A part's kind, on the way and in a snapshot, is its place here: add at the end.
-_KINDS = (m.TxnSettle, m.TxnCommit, m.TxnWrite, m.TxnPush, EndSession)
+_KINDS = (m.TxnSettle, m.TxnCommit, m.TxnWrite, m.TxnPush, EndSession, OpenPartition)
 _DECODERS: list[Any] = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
 
 
@@ -111,10 +119,11 @@ class Outbox:
         """Shards that parts are outstanding for."""
         return list(self._lines)
 
-    def waiting(self, target: int) -> list[tuple[int, int, Part]]:
-        """All parts for a target, in order: number, index, part."""
-        line = self._lines.get(target, {})
-        return [(number, index, part) for (number, index), part in line.items()]
+    def next(self, target: int) -> tuple[int, int, Part] | None:
+        """The first part for a target: number, index, part."""
+        for (number, index), part in self._lines.get(target, {}).items():
+            return number, index, part
+        return None
 
     def first(self, target: int, safe: int, most: int, most_bytes: int) -> list[Packed]:
         """The first parts for a target whose records are committed, that is, up to number `safe`:

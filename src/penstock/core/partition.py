@@ -58,6 +58,9 @@ class Partition:
         self.claims: dict[str, ClaimState] = {}
         self.totals = totals
         self.damage: list[tuple[int, int]] = []  # (base, count) of batches that are quarantined
+        self.origin = 0  # the first offset that it ever had
+        self.opened = False  # a growth added it, and it has begun
+        self.splits: list[tuple[int, int]] = []  # generation, and the offset children go on from
         self.thin: dict[int, int] = {}  # base of a batch: mask of rows that keep-latest removed
 
     # --- fold ------------------------------------------------------------------------------
@@ -77,6 +80,16 @@ class Partition:
         self.end = base + count
         self.tail = max(self.tail, self.end)
         self.damage.append((base, count))
+
+    def began(self, offset: int) -> None:
+        """A growth added it, and its parent was sealed at this offset: here it goes on."""
+        if not self.opened:
+            self.opened = True
+            self.origin = self.start = self.end = self.tail = offset
+
+    def sealed(self, generation: int, offset: int) -> None:
+        """Children have the messages of some of its keys, from this offset on."""
+        self.splits.append((generation, offset))
 
     def trimmed(self, start: int) -> None:
         """Everything before an offset (the start of a batch) is gone."""
@@ -132,6 +145,7 @@ class Partition:
 
     def find(self, offset: int, max_bytes: int) -> list[Stored]:
         """Batches to read from an offset on, at least one if there is any."""
+        offset = max(offset, self.origin)  # before that, its parent had them
         if offset < self.start:
             raise NotFoundError(
                 f"offset {offset} of partition {self.number} is gone; the first is {self.start}",
@@ -257,6 +271,9 @@ class Partition:
             "commits": self.commits,
             "states": self.states,
             "damage": self.damage,
+            "origin": self.origin,
+            "opened": self.opened,
+            "splits": self.splits,
             "thin": [
                 (base, mask.to_bytes(mask.bit_length() // 8 + 1, "little"))
                 for base, mask in self.thin.items()
@@ -278,6 +295,9 @@ class Partition:
         partition.commits = data["commits"]
         partition.states = data.get("states", {})
         partition.states_bytes = sum(map(len, partition.states.values()))
+        partition.origin = data.get("origin", 0)
+        partition.opened = data.get("opened", False)
+        partition.splits = [tuple(item) for item in data.get("splits", ())]
         partition.damage = [tuple(item) for item in data["damage"]]
         partition.thin = {base: int.from_bytes(mask, "little") for base, mask in data["thin"]}
         for stored in partition.index.rows():

@@ -8,11 +8,12 @@ from penstock.core.queues import Queues
 from penstock.core.records import Forward, Kind, PushMeta, pack_forward, pack_push
 from penstock.core.shard import Shard, Stream
 from penstock.core.topics import Topics
-from penstock.errors import InvalidError, LimitError, NotFoundError
-from penstock.wire.batch import Batch, Columns
+from penstock.errors import InvalidError, LimitError, MovedError, NotFoundError, StaleError
+from penstock.wire.batch import Batch, Columns, Header
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import RECEIPT, PushBody, PushExtra, Receipt, Verb
+from penstock.wire.growth import ANY_GENERATION
 from penstock.wire.limits import MAX_ID_BYTES
 
 
@@ -36,6 +37,7 @@ class Pushes:
         base = self._duplicate(shard, stream, batch, extra)
         if base is None:
             self.check(stream, shard.id, batch, extra)
+            self.check_placed(stream, body.partition, batch.header)
             self.check_depth(stream, batch)
             self._check_room(shard, stream, batch.header.producer, extra)
             entry = self.accept(shard, stream, body.partition, batch, extra, level)
@@ -92,6 +94,31 @@ class Pushes:
             shard.producers.has_room(self.kernel.now_us)
         if extra.id is not None:
             shard.queue(stream.info.id).ids.has_room()
+
+    def check_open(self, stream: Stream, partition: int, header: Header) -> None:
+        """MovedError if a topic has grown and it is too early for this batch: its partition is not
+        open, or this node has not heard of it."""
+        generation = header.generation
+        if generation not in (0, ANY_GENERATION) and generation > stream.info.generation:
+            raise MovedError(f"topic {stream.info.name!r} has grown, which is not known here yet")
+        if stream.layout is not None and not self.topics.is_open(stream, partition):
+            raise MovedError(f"partition {partition} is not open yet: its parent is being sealed")
+
+    def check_placed(self, stream: Stream, partition: int, header: Header) -> None:
+        """As `check_open`, and StaleError if it was placed by its keys before the topic grew. All
+        partitions refuse it, not only those that were split: who does not know how the topic has
+        grown may put a key anywhere."""
+        if stream.layout is None and not header.generation:
+            return
+        if stream.info.kind != "topic":
+            return
+        self.check_open(stream, partition, header)
+        keyed = header.columns & Columns.KEYS
+        if keyed and header.generation < stream.info.generation:
+            raise StaleError(
+                f"topic {stream.info.name!r} has grown {stream.info.generation} times, and this "
+                f"batch was placed when it had {header.generation}"
+            )
 
     def check_depth(self, stream: Stream, batch: Batch) -> None:
         """LimitError if a queue has as much as it may have on this node."""

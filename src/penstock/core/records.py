@@ -220,10 +220,29 @@ class Unbound(_Note):
     session: int
 
 
+class Sealed(_Note):
+    """A partition has given part of its keys to children: what they have comes after `offset`.
+    Each of them, given with its shard, is told by the outbox."""
+
+    stream: int
+    partition: int
+    generation: int
+    offset: int
+    children: list[tuple[int, int]]
+
+
+class Opened(_Note):
+    """A partition that a growth added begins, at the offset at which its parent was sealed."""
+
+    stream: int
+    partition: int
+    offset: int
+
+
 Note = (
     Committed | Claimed | Trimmed | Thinned | Written | Removed | Registered | Forgotten | Defined
     | Deleted | SessionBegun | SessionEnded | Delivered | SessionOpened | SessionBound
-    | SessionClosed | Unbound
+    | SessionClosed | Unbound | Sealed | Opened
 )  # fmt: skip
 
 

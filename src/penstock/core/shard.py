@@ -13,11 +13,13 @@ from penstock.core.epochs import Epochs
 from penstock.core.index import Stored
 from penstock.core.outbox import EndSession, Outbox, parts_of
 from penstock.core.partition import Partition
+from penstock.core.partition_notes import PARTITION_NOTES
 from penstock.core.queue import QueueShard, Totals
 from penstock.core.records import Forward, Kind, PushMeta
 from penstock.core.table import Cell, TableShard
 from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
+from penstock.wire.growth import Layout
 from penstock.wire.messages import QueueOptions, StreamInfo, TopicOptions
 
 CONTROL = 0xFFFF  # the shard of definitions and sessions
@@ -32,6 +34,7 @@ class Stream(NamedTuple):
     options: Any
     totals: Totals
     level: Durability
+    layout: Layout | None = None  # of a topic that has grown
 
 
 class Session(NamedTuple):
@@ -368,25 +371,6 @@ def _removed(shard: Shard, note: records.Removed, number: int, now_us: int) -> N
         shard.table(note.stream).remove(key)
 
 
-def _committed(shard: Shard, note: records.Committed, number: int, now_us: int) -> None:
-    partition = shard.partition(note.stream, note.partition)
-    partition.committed(note.group, note.offset, note.state)
-
-
-def _claimed(shard: Shard, note: records.Claimed, number: int, now_us: int) -> None:
-    partition = shard.partition(note.stream, note.partition)
-    partition.claimed(note.group, note.owner, note.token, note.lease_us, now_us, note.reserved)
-
-
-def _trimmed(shard: Shard, note: records.Trimmed, number: int, now_us: int) -> None:
-    shard.partition(note.stream, note.partition).trimmed(note.start)
-
-
-def _thinned(shard: Shard, note: records.Thinned, number: int, now_us: int) -> None:
-    mask = int.from_bytes(note.mask, "little")
-    shard.partition(note.stream, note.partition).thinned(note.base, mask)
-
-
 def _registered(shard: Shard, note: records.Registered, number: int, now_us: int) -> None:
     shard.producers.register(note.producer, note.instance, now_us)
 
@@ -424,10 +408,7 @@ def _unbound(shard: Shard, note: records.Unbound, number: int, now_us: int) -> N
 _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Written: _written,
     records.Removed: _removed,
-    records.Committed: _committed,
-    records.Claimed: _claimed,
-    records.Trimmed: _trimmed,
-    records.Thinned: _thinned,
+    **PARTITION_NOTES,
     records.Registered: _registered,
     records.Forgotten: _forgotten,
     records.Delivered: _delivered,

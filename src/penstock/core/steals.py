@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.wire import messages as m
 from penstock.wire.batch import HEADER, Batch, Columns, Header, seal_in_place
 from penstock.wire.buffers import Buffer
-from penstock.wire.encode import encode_batch
+from penstock.wire.encode import encode_rows
 
 
 class Loot(NamedTuple):
@@ -113,18 +113,7 @@ class Steals:
 def _rest(data: Buffer, count: int) -> bytearray:
     """A batch with the last messages of another."""
     batch = Batch.parse(data, verify=False)
-    header, last = batch.header, slice(batch.count - count, None)
-    columns = header.columns
-    return encode_batch(
-        batch.values[last],
-        timestamp_us=header.timestamp_us,
-        keys=batch.keys[last] if columns & Columns.KEYS else None,
-        timestamps_us=batch.timestamps[last].tolist() if columns & Columns.TIMES else None,
-        headers=batch.headers[last] if columns & Columns.HEADERS else None,
-        priority=header.priority,
-        generation=header.generation,
-        origin=batch.origin,
-    )
+    return encode_rows(batch, range(batch.count - count, batch.count), batch.header.generation)
 
 
 def _fresh(queue: QueueShard) -> Iterator[Loot]:

@@ -12,7 +12,7 @@ from penstock.core.kernel import Kernel, Timer, still_waiting
 from penstock.core.partition import Partition
 from penstock.core.records import Trimmed
 from penstock.core.shard import Shard, Stream
-from penstock.errors import InvalidError, LimitError, NotFoundError, PenstockError
+from penstock.errors import InvalidError, LimitError, MovedError, NotFoundError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.frames import FetchBody, Verb
 
@@ -51,8 +51,20 @@ class Topics:
         """The number of the shard where a partition lives, whoever serves it."""
         placement = stream.info.placement
         if not 0 <= partition < len(placement):
-            raise InvalidError(f"partition {partition}: the topic has {len(placement)}")
+            raise self._unknown(f"partition {partition}: the topic has {len(placement)}")
         return placement[partition]
+
+    def _unknown(self, text: str) -> PenstockError:
+        """In a cluster the topic may have grown, and this node not have heard of it yet."""
+        return MovedError(text) if self.kernel.shared else InvalidError(text)
+
+    def is_open(self, stream: Stream, number: int) -> bool:
+        """Whether a partition of this node has begun: one that a growth added begins when its
+        parent is sealed."""
+        if stream.layout is None or not stream.layout.born[number]:
+            return True
+        shard = self.kernel.shards[stream.info.placement[number]]
+        return shard.partition(stream.info.id, number).opened
 
     def partition(self, stream: int, number: int) -> Partition:
         """A partition of a topic."""
@@ -66,10 +78,11 @@ class Topics:
         return [self.partition(stream, number) for number in chosen]
 
     def wanted(self, stream: Stream, wanted: Sequence[int] | None) -> Sequence[int]:
-        """The numbers of those partitions. InvalidError if there are more than the topic has."""
+        """The numbers of those partitions. InvalidError, or in a cluster MovedError, if there are
+        more than the topic has here."""
         count = len(stream.info.placement)
         if wanted is not None and len(wanted) > count:
-            raise InvalidError(f"{len(wanted)} partitions: the topic has {count}")
+            raise self._unknown(f"{len(wanted)} partitions: the topic has {count}")
         return range(count) if wanted is None else wanted
 
     # --- reading ---------------------------------------------------------------------------
@@ -95,11 +108,14 @@ class Topics:
 
     def _serve(self, connection: int, request: int, body: FetchBody, wait: bool) -> bool:
         partition = self.partition(body.stream, body.partition)
-        if body.offset > partition.end:
+        closed = not self.is_open(self.kernel.streams[body.stream], body.partition)
+        if closed and wait:
+            return False
+        if body.offset > partition.end and not closed:
             raise InvalidError(
                 f"offset {body.offset} is after the end of the partition, {partition.end}"
             )
-        found = partition.find(body.offset, body.max_bytes)
+        found = [] if closed else partition.find(body.offset, body.max_bytes)
         if not found and wait:
             return False
         batches = [(stored.location, stored.length, stored.base) for stored in found]
@@ -156,6 +172,15 @@ class Topics:
         """The first offset of partitions that arrived at or after a time."""
         parts = self.partitions(call.stream, call.partitions)
         return [part.offset_at(call.time_us) for part in parts]
+
+    def family(self, call: m.Family) -> list[m.Kinship]:
+        """Where partitions began, and where children took over."""
+        stream = self.kernel.stream(call.stream, "topic")
+        parts = self.partitions(call.stream, call.partitions)
+        return [
+            m.Kinship(part.origin if self.is_open(stream, part.number) else None, part.splits)
+            for part in parts
+        ]
 
     # --- retention -------------------------------------------------------------------------
 

@@ -110,11 +110,17 @@ class Transactions:
             if txn.producer not in home.producers.windows:
                 home.producers.has_room(self.kernel.now_us)
             entry, number = self.commit(txn, home, secured=True)
-            receipt = m.TxnReceipt(txn.home, number)
+            receipt = m.TxnReceipt(txn.home, number, stale=any(map(self._is_stale, txn.pushes)))
         self.kernel.answer_when_safe(
             entry, connection, Verb.CALL, request,
             lambda: self.kernel.answer(connection, Verb.CALL, request, receipt),
         )  # fmt: skip
+
+    def _is_stale(self, push: m.TxnPush) -> bool:
+        layout = self.kernel.streams[push.stream].layout
+        if layout is None:
+            return False
+        return Batch.parse(push.batch, verify=False).header.generation < layout.generation
 
     def _barrier(self, home: Shard) -> Entry:
         if self.kernel.shared:
@@ -179,15 +185,27 @@ class Transactions:
                 self._check_write(part, away)
             elif isinstance(part, m.TxnPush):
                 self._check_push(part, target, away)
-            elif away and not (secured and isinstance(part, m.TxnSettle)):
-                raise _elsewhere("an ack" if isinstance(part, m.TxnSettle) else "an offset")
             elif isinstance(part, m.TxnSettle):
+                if away and not secured:
+                    raise _elsewhere("an ack")
                 if not away:
                     self.securing.check(part, taken)
+            elif away:
+                if not self._is_seed(part, txn.home):
+                    raise _elsewhere("an offset")
             else:
                 self.groups.check_commit(
                     part.stream, part.partition, part.group, part.offset, part.token, part.state
                 )
+
+    def _is_seed(self, commit: m.TxnCommit, home: int) -> bool:
+        """Whether an offset in another shard need not be checked: it is the first of a group in a
+        child of a partition of this home, and counts there only if it is."""
+        stream = self.kernel.stream(commit.stream, "topic")
+        if stream.layout is None or commit.token:
+            return False
+        parent = stream.layout.parents[commit.partition]
+        return parent is not None and stream.info.placement[parent] == home
 
     def _check_write(self, write: m.TxnWrite, away: bool) -> None:
         stream = self.kernel.stream(write.stream, "table")
@@ -204,6 +222,8 @@ class Transactions:
         self.pushes.check(stream, target, batch, PLAIN)
         if not away:
             self.pushes.check_depth(stream, batch)
+            if stream.info.kind == "topic":
+                self.pushes.check_open(stream, push.partition, batch.header)
 
     # --- on a node that stands alone -------------------------------------------------------
 

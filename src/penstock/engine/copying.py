@@ -3,14 +3,17 @@
 The owner takes a snapshot and sends the stored batches, then the state. The follower first forgets
 what it had, and notes that in its log; it stores the batches, puts the state in their place, and
 says so after its next checkpoint: until then a restart would find an empty shard, never half a one.
+
+Before the follower is told to forget anything, the owner reads all batches once: those that are
+damaged are fetched from whoever has them, and that may be the follower alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,15 +30,16 @@ from penstock.engine.copy_messages import (
     State,
 )
 from penstock.engine.engine import CopyJob, Engine
-from penstock.engine.reader import Found
 from penstock.engine.record_checks import check_copied
 from penstock.errors import PenstockError
 from penstock.store.locations import split
+from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
 PART_BYTES = 512 << 10
 WINDOW = 4  # messages on the way
+MAX_MENDED_BYTES = 64 << 20  # kept from the first reading; what is beyond it is asked for again
 PATIENCE_US = 15_000_000  # a copy that makes no progress for so long is given up
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
@@ -43,11 +47,14 @@ _decode = msgspec.msgpack.decode
 Send = Callable[[int, CopyMessage], None]
 
 
-class _Read(NamedTuple):
-    """Batches that are read before what follows is sent, each with what its record says of it."""
+@dataclass(slots=True, eq=False)
+class _Read:
+    """Batches that are read before what follows is sent, each with what its record says of it.
+    `mended`: those that were damaged here, as another node has them."""
 
     job: CopyJob
     batches: list[tuple[bytes, Stored]]
+    mended: dict[int, Buffer] = field(default_factory=dict)
 
 
 class Sending:
@@ -66,13 +73,30 @@ class Sending:
         state = engine.fabric.kernel.shards[shard]
         self._state = _encode(state.snapshot())
         self._places = [(pack_push(meta), stored) for meta, stored in state.batches()]
+        self._mended: dict[int, bytes] = {}  # batches that were damaged, by their location
+        self._mended_bytes = 0
         self._files = Counter({split(stored.location)[0] for _, stored in self._places})
         engine.reading.update(self._files)
         self._rest = self._messages(version, records)
 
     def _messages(self, version: int, records: list[Record]) -> Iterator[CopyMessage | _Read]:
         key = self.shard, self.epoch, self.number
+        for read in self._reads():
+            yield read
+            self._keep_mended(read)
         yield Begin(*key, version)
+        for read in self._reads():
+            yield read
+            yield Batches(*key, list(self._found(read)))
+        for record in records:
+            assert record.payload is not None, "only pushes are invisible"
+            yield Batches(*key, [(-record.number, _plain(record), bytes(record.payload))])
+        for start in range(0, len(self._state), PART_BYTES):
+            yield State(*key, self._state[start : start + PART_BYTES])
+        yield End(*key, [(r.kind, r.epoch, r.number, r.meta) for r in records])
+
+    def _reads(self) -> Iterator[_Read]:
+        """All batches, some at a time."""
         at = 0
         while at < len(self._places):
             some: list[tuple[bytes, Stored]] = []
@@ -82,15 +106,21 @@ class Sending:
                 size += self._places[at][1].length
                 at += 1
             places = [(stored.location, stored.length, stored.base) for _, stored in some]
-            job = CopyJob(self._engine.reader, places)
-            yield _Read(job, some)
-            yield Batches(*key, list(_found(some, job.found)))
-        for record in records:
-            assert record.payload is not None, "only pushes are invisible"
-            yield Batches(*key, [(-record.number, _plain(record), bytes(record.payload))])
-        for start in range(0, len(self._state), PART_BYTES):
-            yield State(*key, self._state[start : start + PART_BYTES])
-        yield End(*key, [(r.kind, r.epoch, r.number, r.meta) for r in records])
+            yield _Read(CopyJob(self._engine.reader, places), some)
+
+    def _keep_mended(self, read: _Read) -> None:
+        for at, payload in read.mended.items():
+            stored = read.batches[at][1]
+            self._mended_bytes += stored.length
+            if self._mended_bytes <= MAX_MENDED_BYTES:
+                self._mended[stored.location] = bytes(payload)
+
+    def _found(self, read: _Read) -> Iterator[tuple[int, bytes, bytes]]:
+        """Those that could be read; one that nobody has whole stays unreadable in the copy."""
+        for (meta, stored), found in zip(read.batches, read.job.found, strict=True):
+            payload = self._mended.get(stored.location, found)
+            if not isinstance(payload, PenstockError):
+                yield stored.location, meta, bytes(payload)
 
     def pump(self, send: Send) -> None:
         """Sends as much as may be on the way; reads what comes next."""
@@ -107,16 +137,26 @@ class Sending:
                 send(self.node, step)
 
     def _complete(self, read: _Read, send: Send) -> None:
-        """What is damaged is fetched first: the follower forgets its own, which may be whole."""
+        """What is damaged is fetched, unless it has been before."""
         mender, found = self._engine.mender, read.job.found
-        then = partial(self._read, send)
-        damaged = mender is not None and any(isinstance(each, PenstockError) for each in found)
+        damaged = [
+            at
+            for at, each in enumerate(found)
+            if isinstance(each, PenstockError)
+            and read.batches[at][1].location not in self._mended
+        ]
+
+        def then() -> None:
+            whole = ((at, found[at]) for at in damaged)
+            read.mended.update(
+                (at, each) for at, each in whole if not isinstance(each, PenstockError)
+            )
+            self._reading = False
+            self.progress_us = self._engine.fabric.kernel.now_us
+            self.pump(send)
+
         if not (damaged and mender and mender.complete(self.shard, read.batches, found, then)):
             then()
-
-    def _read(self, send: Send) -> None:
-        self._reading = False
-        self.pump(send)
 
     def taken(self, send: Send, now_us: int) -> None:
         """The follower has taken one more message."""
@@ -129,15 +169,6 @@ class Sending:
         if not self.ended:
             self.ended = True
             self._engine.reading -= self._files
-
-
-def _found(
-    some: list[tuple[bytes, Stored]], found: list[Found]
-) -> Iterator[tuple[int, bytes, bytes]]:
-    """Those that could be read; a damaged one stays unreadable in the copy."""
-    for (meta, stored), payload in zip(some, found, strict=True):
-        if not isinstance(payload, PenstockError):
-            yield stored.location, meta, bytes(payload)
 
 
 def _plain(record: Record) -> bytes:

@@ -69,11 +69,13 @@ class Outboxes:
         self._idle: dict[tuple[int, int], None] = {}  # lines that may have something to send
         self._linked: set[int] = set()
         self._on_the_way: Counter[int] = Counter()
+        self._now_us = 0
 
     # --- the home's side -------------------------------------------------------------------
 
     def advance(self, known: ClusterMap, now_us: int) -> bool:
         """Sends what may be sent; whether there was anything to do."""
+        self._now_us = now_us
         forwards = self._fabric.forwards
         woken, forwards.woken = forwards.woken, {}
         for home in woken:
@@ -148,7 +150,8 @@ class Outboxes:
 
     def _say(self, node: int, message: OutboxMessage) -> None:
         if node == self.node:
-            self.receive(node, message, self._fabric.kernel.now_us)
+            # The core's clock stands still while the disk refuses.
+            self.receive(node, message, max(self._now_us, self._fabric.kernel.now_us))
         else:
             self._send(node, message)
 

@@ -91,6 +91,7 @@ class ClusterCalls:
                 m.ClusterJoin: self._join,
                 m.Open: self._open,
                 m.Configure: self._configure,
+                m.Grow: self._grow,
                 m.Delete: self._delete,
             }
         )
@@ -199,6 +200,30 @@ class ClusterCalls:
             self._answer(connection, request, info)
 
         self._ask(connection, request, Define(name, data, known.version), decided)
+
+    def _grow(
+        self, connection: int, request: int, call: m.Grow, tries: int = MAX_TRIES
+    ) -> None:
+        if self._member.level < levels.GROWTH:
+            raise ConflictError(
+                "a topic cannot grow before all nodes of the cluster know how",
+                advice="Upgrade the other nodes first.",
+            )
+        info = self._control.grown(call)
+        name, data = definition_of(info)
+        known = self._definition(name)
+
+        def decided(outcome: Outcome) -> None:
+            if outcome.refused == "stale" and tries > 1:
+                self._grow(connection, request, call, tries - 1)
+                return
+            _check(outcome)
+            self._answer(connection, request, info)
+
+        if info == self._control.kernel.streams[info.id].info:
+            self._answer(connection, request, info)
+        else:
+            self._ask(connection, request, Define(name, data, known.version), decided)
 
     def _delete(
         self, connection: int, request: int, call: m.Delete, tries: int = MAX_TRIES

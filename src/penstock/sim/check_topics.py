@@ -62,7 +62,8 @@ def _check_readers(history: History, topic: Stream, retention: Retention) -> Ite
     for read in history.reads:
         if read.topic == topic.name:
             line = (read.reader, read.partition)
-            following = last.get(line, -1) + 1
+            origin = history.origin(topic.name, read.partition)
+            following = last.get(line, origin - 1) + 1
             missing = range(following, read.offset)
             kept = [at for at in missing if not retention.took(read.partition, at, read.got_us)]
             if read.offset < following or kept:
@@ -93,9 +94,11 @@ def _check_final(history: History, topic: Stream, retention: Retention) -> Itera
 
 def _check_partition(history: History, final: Pass, retention: Retention) -> Iterator[str]:
     offsets = [offset for offset, _ in final.rows]
-    first = offsets[0] if offsets else 0
-    if offsets != list(range(first, first + len(offsets))) or (first and not retention.trims):
-        yield f"gap: the offsets of partition {final.partition} are not 0 to {len(offsets) - 1}"
+    origin = history.origin(final.topic, final.partition)
+    first = offsets[0] if offsets else origin
+    late = first != origin and not retention.trims
+    if offsets != list(range(first, first + len(offsets))) or late:
+        yield f"gap: partition {final.partition} lacks offsets between {origin} and {offsets[-1:]}"
     last: dict[str, int] = defaultdict(lambda: -1)
     for _, value in final.rows:
         push = history.pushes.get(value)

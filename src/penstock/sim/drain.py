@@ -85,6 +85,10 @@ class Drain:
     def _topic(self, actor: Actor) -> Script[None]:
         topic = yield from actor.open_topic()
         yield Sleep(FORGET_US)
+        family = yield from ops_topic.family(topic)
+        if topic.info.growths:
+            self._stage.history.families[actor.stream.name] = family
+            self._stage.history.layouts[actor.stream.name] = topic.info.layout()
         for partition in range(topic.partitions):
             sent_us = self._stage.world.now_us
             rows = yield from read_all(topic, partition)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.wire.growth import Layout, PartitionFamily
+
 Place = tuple[int, int]  # shard and position
 
 
@@ -373,7 +375,14 @@ class History:
     dead: set[bytes] = field(default_factory=set)  # values among the dead letters at the end
     final_tables: dict[str, FinalTable] = field(default_factory=dict)
     final_topics: dict[tuple[str, int], Pass] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)  # of topics that have grown
+    families: dict[str, list[PartitionFamily]] = field(default_factory=dict)  # of those
     drained: bool = False
+
+    def origin(self, topic: str, partition: int) -> int:
+        """The first offset that a partition ever had."""
+        family = self.families.get(topic)
+        return (family[partition].origin or 0) if family else 0
 
     def push(self, push: Push) -> Push:
         """Notes a push before it is sent; a named producer may send the same one again."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from penstock.errors import InvalidError
 from penstock.sim.actors import MakeScript, Process, Stage, Stream
 from penstock.sim.check_claims import check_claims
+from penstock.sim.check_keys import check_keys
 from penstock.sim.check_latest import check_latest
 from penstock.sim.check_queues import check_queue
 from penstock.sim.check_sessions import check_sessions
@@ -21,6 +22,7 @@ from penstock.sim.check_watches import check_watches
 from penstock.sim.claims import Member
 from penstock.sim.client import Client, Script
 from penstock.sim.consumers import Consumer, Subscriber, TopicReader
+from penstock.sim.growth import Grower, KeyPublisher, KeyReader
 from penstock.sim.history import History
 from penstock.sim.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.retention import LatestPublisher, LatestReader, TrimmedReader
@@ -102,6 +104,7 @@ SESSIONS = Stream("table", "sessions", {})
 CLAIMED = Stream("topic", "claimed", {"partitions": 1})
 AGED = Stream("topic", "aged", {"partitions": 2, "retention_ms": 2500})
 SIZED = Stream("topic", "sized", {"partitions": 1, "retention_bytes": 6000})
+GROWING = Stream("topic", "growing", {"partitions": 2})
 LATEST = Stream("topic", "latest", {"partitions": 1, "keep": "latest"})
 
 PARTS: dict[str, Part] = {
@@ -213,6 +216,17 @@ PARTS: dict[str, Part] = {
             ("c4", _plays(LatestReader, LATEST)),
         ),
         ((check_latest, LATEST),),
+    ),
+    "growing": Part(
+        (GROWING,),
+        (
+            ("p3", _plays(KeyPublisher, GROWING)),
+            ("p4", _plays(KeyPublisher, GROWING)),
+            ("k1", _plays(Grower, GROWING)),
+            ("c3", _plays(KeyReader, GROWING)),
+            ("c4", _plays(TopicReader, GROWING, 0)),
+        ),
+        ((check_keys, GROWING),),
     ),
 }
 SHARE = 0.3  # of all parts that a seed has, roughly

@@ -16,6 +16,7 @@ from penstock.wire.batch import (
     HEADER_BYTES,
     MAGIC,
     VERSION,
+    Batch,
     Columns,
     Origin,
     seal_in_place,
@@ -76,6 +77,25 @@ def encode_batch(
         sequence, timestamp_us, due_us, ttl_ms, generation, instance, raw_length,
     )  # fmt: skip
     return seal_in_place(buffer)
+
+
+def encode_rows(
+    batch: Batch, rows: Sequence[int], generation: int, compression: str = "none"
+) -> bytearray:
+    """A batch with these rows of another, in the order given, and without its producer."""
+    header, columns = batch.header, batch.header.columns
+    return encode_batch(
+        [batch.values[row] for row in rows],
+        timestamp_us=header.timestamp_us,
+        keys=[batch.keys[row] for row in rows] if columns & Columns.KEYS else None,
+        timestamps_us=batch.timestamps[list(rows)].tolist() if columns & Columns.TIMES else None,
+        headers=[batch.headers[row] for row in rows] if columns & Columns.HEADERS else None,
+        priority=header.priority,
+        ttl_ms=header.ttl_ms,
+        generation=generation,
+        origin=batch.origin,
+        compression=compression,
+    )
 
 
 def _check(count: int, priority: int, *columns: Sequence[object] | None) -> None:

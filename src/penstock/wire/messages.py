@@ -19,6 +19,7 @@ from penstock.wire.groups import Commit as Commit
 from penstock.wire.groups import Committed as Committed
 from penstock.wire.groups import Renew as Renew
 from penstock.wire.groups import Unclaim as Unclaim
+from penstock.wire.growth import Layout
 from penstock.wire.options import OPTION_TYPES as OPTION_TYPES
 from penstock.wire.options import Options as Options
 from penstock.wire.options import QueueOptions as QueueOptions
@@ -67,7 +68,7 @@ class Welcome(msgspec.Struct):
     number: int = 0  # the node's id in its cluster; 0: not a cluster
 
 
-class StreamInfo(msgspec.Struct, frozen=True):
+class StreamInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """A queue, topic or table as the control log defines it. `id` is never used again."""
 
     id: int
@@ -76,6 +77,17 @@ class StreamInfo(msgspec.Struct, frozen=True):
     namespace: str
     options: dict[str, Any]
     placement: list[int] = []  # topic: the shard of each partition
+    growths: list[list[int]] = []  # topic: the parents of the partitions that each growth added
+
+    @property
+    def generation(self) -> int:
+        """How often a topic has grown."""
+        return len(self.growths)
+
+    def layout(self) -> Layout:
+        """Which partition of a topic has which keys."""
+        added = sum(map(len, self.growths))
+        return Layout(len(self.placement) - added, self.growths)
 
 
 class Open(ColdRequest):
@@ -93,6 +105,14 @@ class Configure(ColdRequest):
 
     stream: int
     options: dict[str, Any]
+
+
+class Grow(ColdRequest):
+    """A topic gets so many partitions; if it has them already, nothing happens. Answer:
+    StreamInfo."""
+
+    stream: int
+    partitions: int
 
 
 class Delete(ColdRequest):
@@ -165,6 +185,21 @@ class Offsets(ColdRequest, omit_defaults=True):
 
     stream: int
     partitions: list[int] | None = None
+
+
+class Family(ColdRequest, omit_defaults=True):
+    """Answer: list[Kinship] per partition; of all, or of those given, in their order."""
+
+    stream: int
+    partitions: list[int] | None = None
+
+
+class Kinship(msgspec.Struct, frozen=True):
+    """What a partition's own log says of where it began, and of where children took over: pairs
+    of generation and offset."""
+
+    origin: int | None  # None: it is not open yet
+    splits: list[tuple[int, int]]
 
 
 class OffsetAt(ColdRequest, omit_defaults=True):
@@ -314,11 +349,13 @@ class Transact(ColdRequest):
 
 
 class TxnReceipt(msgspec.Struct):
-    """Log number of the transaction in its home shard."""
+    """Log number of the transaction in its home shard. `stale`: a topic has grown since it was
+    placed; that does no harm, but whoever knows spares the nodes work."""
 
     home: int
     number: int
     duplicate: bool = False
+    stale: bool = False
 
 
 class ClusterMap(ColdRequest, omit_defaults=True):
@@ -375,10 +412,10 @@ class ClusterJoined(msgspec.Struct):
 
 
 Request = (
-    Open | Configure | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release | Producer
-    | Offsets | OffsetAt | Commit | Committed | Claim | Unclaim | Renew | Claims | Put | Get
-    | Remove | Scan | Watch | SessionOpen | SessionKeep | SessionClose | Transact | ClusterMap
-    | ClusterStatus | ClusterChange | ClusterJoin | WhereIs
+    Open | Configure | Grow | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release
+    | Producer | Offsets | OffsetAt | Family | Commit | Committed | Claim | Unclaim | Renew | Claims
+    | Put | Get | Remove | Scan | Watch | SessionOpen | SessionKeep | SessionClose | Transact
+    | ClusterMap | ClusterStatus | ClusterChange | ClusterJoin | WhereIs
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode

@@ -49,9 +49,9 @@ GOALS = (
     Goal("push written, p50", "push written/p50", 2.0, False, "echo written/p50"),
     Goal("push synced, p50", "push synced/p50", 1.5, False, "echo synced/p50"),
     Goal("many topics against few", "publish, many topics", 0.7, True, "publish, few topics", True),
-    Goal("Spark reads, against ready Arrow", "spark, topic", 0.6, True, "spark, ready Arrow"),
-    Goal("Spark reads, against rows", "spark, topic", 2.0, True, "spark, rows"),
-    Goal("Spark reads, against Parquet", "spark, topic", 0.5, True, "spark, Parquet"),
+    Goal("Spark reads, against ready Arrow", "spark, topic", 0.6, True, "spark, ready Arrow", True),
+    Goal("Spark reads, against rows", "spark, topic", 2.0, True, "spark, rows", True),
+    Goal("Spark reads, against Parquet", "spark, topic", 0.5, True, "spark, Parquet", True),
     Goal("Spark sessions, against a state per key", "spark sessions", 10.0, True,
          "spark sessions, per key", True),
     Goal("memory, batches waiting", "memory batches", 100, False, full_size=True),
@@ -59,6 +59,8 @@ GOALS = (
     Goal("memory, singles waiting", "memory singles", 200, False, full_size=True),
     Goal("memory, singles leased", "memory singles/leased", 400, False, full_size=True),
     Goal("memory, singles half acked", "memory singles/half acked", 400, False, full_size=True),
+    Goal("assembler against loop", "sessions, assembler", 0.25, True, "sessions, plain loop", True),
+    Goal("member against loop", "sessions, member", 0.15, True, "sessions, plain loop", True),
     Goal("directory, against its bound", "space/of bound", 1.0, False, full_size=True),
 )
 

@@ -17,6 +17,7 @@ from penstock.cli.benchmarks.measure import Measurement
 from penstock.cli.benchmarks.memory import in_batches, one_by_one
 from penstock.cli.benchmarks.processes import NodeProcess, pinned
 from penstock.cli.benchmarks.recovery import reopen
+from penstock.cli.benchmarks.sessions import Sessions
 from penstock.cli.benchmarks.settings import DEFAULT_GROUPS, Settings
 from penstock.cli.benchmarks.space import push_and_pop
 from penstock.cli.benchmarks.topics import Topics
@@ -49,6 +50,10 @@ class Plan:
             yield Measurement("push, one node and three", both.push)
             yield Measurement("pop, one node and three", both.pop)
             yield Measurement("single pushes, one node and three", both.single)
+        if "sessions" in chosen:
+            sessions = Sessions(self._settings, self._directory, self._stack)
+            yield Measurement("sessions, loop and assembler", sessions.alone)
+            yield Measurement("sessions, member", sessions.member)
         if "spark" in chosen:
             yield from self._on_spark()
         alone: dict[str, dict[str, Alone]] = {

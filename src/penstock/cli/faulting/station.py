@@ -16,6 +16,7 @@ from pathlib import Path
 from penstock import Fabric, connect
 from penstock.cli.faulting import queue_work, table_work, topic_work
 from penstock.cli.faulting.pace import Orders
+from penstock.cli.grouping import collecting, publishing
 
 TIMEOUT_SECONDS = 60.0  # of a call: an outage may last so long
 END_SECONDS = 20.0
@@ -27,6 +28,8 @@ WORKS: dict[str, Work] = {
     "publish": topic_work.publish,
     "read": topic_work.read,
     "count": table_work.count,
+    "clicks": publishing.publish,
+    "collect": collecting.collect,
 }
 
 

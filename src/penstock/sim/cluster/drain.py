@@ -78,6 +78,9 @@ class Drain:
     async def _topic(self, actor: Actor) -> None:
         topic = await actor.open_topic()
         history, world, name = self._stage.history, self._stage.world, actor.stream.name
+        family = await topic.family()
+        if topic.info.growths:
+            history.families[name], history.layouts[name] = family, topic.info.layout()
         for partition in range(topic.partitions):
             sent_us, rows = world.now_us, list[tuple[int, bytes]]()
             async with topic.read(partition, "start") as batches:

@@ -11,10 +11,12 @@ from penstock.errors import InvalidError
 from penstock.sim.actors import Stream
 from penstock.sim.check_claims import check_claims
 from penstock.sim.check_ends import check_ends
+from penstock.sim.check_keys import check_keys
 from penstock.sim.check_queues import check_queue
 from penstock.sim.check_tables import check_table
 from penstock.sim.check_topics import check_commits, check_topic
 from penstock.sim.cluster.consumers import Consumer, StayingConsumer, Subscriber, TopicReader
+from penstock.sim.cluster.growth import Grower, KeyPublisher, KeyReader, KeyTransactor
 from penstock.sim.cluster.process import Role
 from penstock.sim.cluster.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.cluster.stage import Stage
@@ -74,6 +76,14 @@ PARTS: dict[str, Part] = {
         "topic", 3, ("p4", Publisher, {}), ("p1", Publisher, {}),
         *((f"c{1 + n}", TopicReader, {"partition": n}) for n in range(3)),
     ),
+    "growing": Part(
+        Stream("topic", "growing", {"partitions": 2}),
+        (
+            ("p1", KeyPublisher, {}), ("p3", KeyPublisher, {}), ("p4", KeyTransactor, {}),
+            ("c2", Grower, {}), ("c3", KeyReader, {}), ("c4", TopicReader, {"partition": 0}),
+        ),
+        (check_topic, check_commits, check_ends, check_keys),
+    ),
     "claims": _topic(
         "claims", 1, ("p2", Publisher, {}), ("c1", Member, {}), ("c2", Member, {}),
         ("c4", Member, {}),
@@ -85,6 +95,8 @@ PARTS: dict[str, Part] = {
     ),
 }  # fmt: skip
 
+LATER, WITH = "growing", "topic"
+
 
 def chosen_parts(world: World, wanted: str) -> list[str]:
     """The named parts, or two or three by chance; InvalidError for a name that is none."""
@@ -94,7 +106,10 @@ def chosen_parts(world: World, wanted: str) -> list[str]:
         if unknown := [name for name in named if name not in PARTS]:
             raise InvalidError(f"parts {unknown}: use all, or some of {', '.join(PARTS)}")
         return named
-    chosen = world.random.sample(names, world.between(2, 3))
+    # One that came later goes with another: seeds that were run before stay what they were.
+    chosen = world.random.sample([name for name in names if name != LATER], world.between(2, 3))
+    if WITH in chosen:
+        chosen.append(LATER)
     return [name for name in names if name in chosen]
 
 

@@ -1,0 +1,130 @@
+"""`python -m penstock.cli.groups`: members of a group come, go, stop and are killed while they
+assemble sessions, and the sessions are compared with the known answer."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from penstock.cli.benchmarks.report import console_for
+from penstock.cli.command import told_errors
+from penstock.cli.grouping.report import as_json, show
+from penstock.cli.grouping.run import Outcome, Plan, Run
+from penstock.consumers.settings import GUARANTEES
+
+_TICK_SECONDS = 0.5
+_SEEDS = 1 << 31
+
+
+class Chosen(StrEnum):
+    """Which guarantee is tried."""
+
+    ALL = "all"
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+    AT_MOST_ONCE = "at-most-once"
+
+
+def groups(
+    minutes: Annotated[float, typer.Option(min=0.1, max=60, help="Of load, in all.")] = 5.0,
+    nodes: Annotated[int, typer.Option(min=1, max=3, help="With three, nodes die too.")] = 1,
+    guarantee: Annotated[Chosen, typer.Option(help="One, or all in turn.")] = Chosen.ALL,
+    partitions: Annotated[int, typer.Option(min=2, max=1024)] = Plan.partitions,
+    members: Annotated[int, typer.Option(min=2, max=32, help="At most.")] = Plan.members,
+    rate: Annotated[int, typer.Option(min=100, help="Fragments a second.")] = Plan.rate,
+    lease: Annotated[float, typer.Option(min=1.0, help="Of a claim, in s.")] = Plan.lease,
+    gentle: Annotated[bool, typer.Option(help="Nobody is killed or paused.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="0 draws one.")] = 0,
+    json_output: Annotated[bool, typer.Option("--json", help="Machine readable output.")] = False,
+    keep: Annotated[str, typer.Option(metavar="DIR", help="Keep history and logs there.")] = "",
+) -> None:
+    """Add, remove, pause and kill members under load; check every session that they assemble."""
+    console = console_for(stderr=json_output)
+    signal.signal(signal.SIGTERM, _interrupt)
+    seed = seed or random.SystemRandom().randrange(1, _SEEDS)
+    chosen = GUARANTEES if guarantee is Chosen.ALL else (guarantee.value,)
+    outcomes = []
+    with told_errors(json_output), _folder(keep) as folder:
+        for name in chosen:
+            plan = Plan(
+                name, minutes * 60 / len(chosen), seed, nodes, partitions, members, rate, lease,
+                gentle,
+            )  # fmt: skip
+            outcomes.append(_run(folder / name, plan, console))
+            if not json_output:
+                show(console, outcomes[-1])
+    if json_output:
+        typer.echo(json.dumps([as_json(outcome) for outcome in outcomes], indent=2))
+    if not all(outcome.correct for outcome in outcomes):
+        console.print("[red]A promise was broken, or could not be checked.[/]")
+        raise typer.Exit(1)
+
+
+def _run(folder: Path, plan: Plan, console: Console) -> Outcome:
+    console.print(
+        f"{plan.guarantee}: {plan.partitions} partitions, up to {plan.members} members, nodes: "
+        f"{plan.nodes}, {plan.rate:,} fragments/s for {plan.seconds:,.0f} s, seed {plan.seed}"
+    )
+    progress = Progress(
+        TextColumn("{task.description:70}"), BarColumn(), TextColumn("{task.fields[done]}"),
+        TimeElapsedColumn(), console=console,
+    )  # fmt: skip
+    with progress:
+        task = progress.add_task("", total=plan.seconds, done="")
+        run = Run(folder, plan, lambda text: progress.update(task, description=text))
+        with _ticking(progress, task, run):
+            return run.perform()
+
+
+@contextmanager
+def _ticking(progress: Progress, task: TaskID, run: Run) -> Iterator[None]:
+    """Moves the bar with the time, and shows who is there and what they have done."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(_TICK_SECONDS):
+            if (members := run.members) is not None:
+                done = f"{len(members.here)} members, {members.total('results'):,} sessions"
+                progress.update(task, advance=_TICK_SECONDS, done=done)
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        ticker.join()
+
+
+@contextmanager
+def _folder(keep: str) -> Iterator[Path]:
+    if keep:
+        folder = Path(keep)
+        folder.mkdir(parents=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-groups-") as made:
+        yield Path(made)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(groups)
+
+if __name__ == "__main__":
+    app()
