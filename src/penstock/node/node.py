@@ -18,6 +18,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.recovery import SHARDS, open_engine
 from penstock.errors import InvalidError, PenstockError
 from penstock.node.admission import admit
+from penstock.node.allocation import keep_freed_memory
 from penstock.node.clock import Clock
 from penstock.node.cluster import Cluster
 from penstock.node.files import FileDisk
@@ -244,8 +245,9 @@ def connections_that_fit(wanted: int) -> int:
 
 
 def tune_process() -> None:
-    """Settings of the whole process that keep the tail of latencies short."""
+    """Settings of the whole process that keep it fast and the tail of latencies short."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    keep_freed_memory()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

@@ -86,6 +86,8 @@ class Plan:
         fabric = stack.enter_context(connect(node.url, name="bench"))
         floors = Floors(settings, self._directory, stack)
         bulk = Bulk(settings, node, fabric)
+        if chosen & {"push", "pop"} and not settings.quick:
+            bulk.warm_up()
         if "push" in chosen:
             yield Measurement("pipe in", floors.pipe_in)
             yield Measurement("pipe in, encoding", partial(floors.pipe_in, encode=True))

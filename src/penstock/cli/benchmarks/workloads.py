@@ -15,10 +15,12 @@ from penstock import Delivery, Fabric, Queue
 from penstock.cli.benchmarks.figures import NANOSECONDS, RATE, Figure, Figures
 from penstock.cli.benchmarks.processes import NodeProcess, cpu_seconds
 from penstock.cli.benchmarks.settings import Settings
+from penstock.store.journal import MAX_SPARES, SEGMENT_BYTES
 from penstock.wire.columns import Rows
 
 PREFETCH = 32_000  # of the consumer that takes whole deliveries
 _LATE_ROWS = 100  # one message of so many is acknowledged out of order
+_WARM_UP_BYTES = (MAX_SPARES + 1) * SEGMENT_BYTES
 _LOOP_SHARE = 4  # the loop over messages is slower: it gets this part of them
 
 
@@ -30,6 +32,12 @@ class Bulk:
         self._node = node
         self._fabric = fabric
         self._values = settings.values(settings.messages)
+
+    def warm_up(self) -> None:
+        """Fills the journal until it goes on in files that it has used before, as that of any node
+        does that has run for a while, and as the file of the pipe is. Nothing is measured."""
+        for _ in range(_WARM_UP_BYTES // (len(self._values) * self._settings.size) + 1):
+            self.push()
 
     def push(self) -> Figures:
         """One producer, `push_many`; over when everything is acknowledged."""
