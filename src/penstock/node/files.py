@@ -136,7 +136,7 @@ class FileDisk:
                 data += more
             return data
 
-    def read_now(self, name: str, offset: int, length: int) -> bytes | None:
+    def read_now(self, name: str, offset: int, length: int) -> bytes | bytearray | None:
         """Like `read`, but None when it would have to wait, or when that cannot be known."""
         if not self._can_read_now:
             return None
@@ -150,7 +150,7 @@ class FileDisk:
                 elif error.errno not in _WOULD_BLOCK:
                     raise
                 return None
-        return bytes(buffer) if done == length else None
+        return buffer if done == length else None
 
     def delete(self, name: str) -> None:
         """Remove a file; durable only after `sync_names`."""

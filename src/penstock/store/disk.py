@@ -61,7 +61,7 @@ class Disk(Protocol):
         """Read up to `length` bytes; fewer only at the end of the file. May block."""
         ...
 
-    def read_now(self, name: str, offset: int, length: int) -> bytes | None:
+    def read_now(self, name: str, offset: int, length: int) -> bytes | bytearray | None:
         """Like `read`, but None when it would have to wait for the device."""
         ...
 
