@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.core.canonical import queue_state, state_of
 from tests.core.harness import Got, Node
 
+from penstock.core.outbox import read_part
 from penstock.core.steals import Loot, Steals
 from penstock.errors import ExistsError
 from penstock.wire.batch import Batch
@@ -98,8 +99,8 @@ class Queue:
     def on_the_way(self) -> list[bytes]:
         found: list[bytes] = []
         for shard in self.node.fabric.kernel.shards:
-            for _, _, part in shard.outbox.waiting(AWAY):
-                batch = Batch.parse(bytearray(part.batch))  # type: ignore[union-attr]
+            for packed in shard.outbox.first(AWAY, 1 << 40, 1000, 1 << 30):
+                batch = Batch.parse(bytearray(read_part(packed).batch))  # type: ignore[union-attr]
                 assert batch.header.producer == 0
                 found += batch.values
         return found
@@ -124,7 +125,7 @@ def test_each_message_is_in_one_place_and_all_who_fold_the_log_agree(steps):
             queue_state(part)
     before = state_of(queue.node.fabric, timed=False)
     snapshot = queue.node.snapshot()
-    for after in (queue.node.crash(), queue.node.crash(snapshot)):
+    for after in (queue.node.crash(owns=False), queue.node.crash(snapshot, owns=False)):
         assert state_of(after.fabric, timed=False) == before
         waiting = [shard.outbox.snapshot() for shard in after.fabric.kernel.shards]
         assert waiting == [shard.outbox.snapshot() for shard in queue.node.fabric.kernel.shards]
@@ -150,8 +151,8 @@ def test_the_rest_of_a_batch_goes_with_all_that_its_messages_have():
     queue.step("pop", 1, 0)
     queue.node.tick(4_000_000)
     assert queue.steal(1) == 2
-    ((_, _, part),) = queue.node.fabric.kernel.shards[0].outbox.waiting(AWAY)
-    batch = Batch.parse(bytearray(part.batch))  # type: ignore[union-attr]
+    (packed,) = queue.node.fabric.kernel.shards[0].outbox.first(AWAY, 1 << 40, 1000, 1 << 30)
+    batch = Batch.parse(bytearray(read_part(packed).batch))  # type: ignore[union-attr]
     assert [(row.value, row.key, row.timestamp_us, row.headers) for row in batch] == [
         (b"b", None, 2, {"h": b"1"}),
         (b"c", b"m", 3, {}),

@@ -9,10 +9,20 @@ each part once. Who carries them between nodes is not known here: somebody looks
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.core.changes import Change, Op, pack_changes
 from penstock.core.kernel import Kernel
-from penstock.core.outbox import EndSession, Packed, Part, read_part
+from penstock.core.outbox import (
+    DropStages,
+    EndReserved,
+    EndSession,
+    KeepReserved,
+    Packed,
+    Part,
+    PublishStages,
+    read_part,
+)
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
 from penstock.core.records import (
@@ -35,6 +45,7 @@ from penstock.wire.entry import Entry
 from penstock.wire.frames import PushExtra
 
 Taken = Callable[[bool], None]
+Carrier = Callable[[Any, Shard, Forward], Entry | None]
 PLAIN = PushExtra()
 
 
@@ -47,6 +58,8 @@ class Forwards:
         self.tables = tables
         self.pushes = pushes
         self.woken: dict[int, None] = {}  # home shards that may have something new to send
+        # Those who carry out parts of the kinds that are not known here.
+        self.carriers: dict[type, Carrier] = {}
         self.dropped = 0  # parts that could not be carried out any more: see `carry_out`
 
     # --- the home side ---------------------------------------------------------------------
@@ -64,11 +77,38 @@ class Forwards:
     def carry_out_own(self, shard: Shard, level: Durability) -> Entry | None:
         """Carries out the parts of a home shard that concern itself; the last entry."""
         last = None
-        for number, index, part in shard.outbox.waiting(shard.id):
+        while (own := shard.outbox.next(shard.id)) is not None:
+            number, index, part = own
             entry = self.carry_out(part, shard, Forward(shard.id, index, number), level)
             if entry is None:
                 entry = self.kernel.note(shard, Delivered(shard.id, number, index), level)
             last = entry
+        return last
+
+    @property
+    def level(self) -> Durability:
+        """Of a record that other shards hear of: no other may ever have its number."""
+        return Durability.REPLICATED if self.kernel.shared else Durability.SYNCED
+
+    def bring(self, shard: Shard, entry: Entry) -> Entry:
+        """A home logged an entry that has put parts into its outbox: they are carried out here, as
+        far as they are its own, and elsewhere once it is committed. A node that stands alone does
+        all of it now. What to wait for."""
+        if self.kernel.shared:
+            entry.done = lambda _: self.wake(shard)
+            return self.carry_out_own(shard, self.level) or entry
+        return self.carry_out_all(shard) or entry
+
+    def carry_out_all(self, shard: Shard) -> Entry | None:
+        """On a node that stands alone: all that is in the outbox of a shard; the last entry."""
+        last = self.carry_out_own(shard, self.level)
+        for target in shard.outbox.targets():
+            while (found := shard.outbox.next(target)) is not None:
+                number, index, part = found
+                forward, there = Forward(shard.id, index, number), self.kernel.shards[target]
+                if not there.was_forwarded(forward):
+                    self.carry_out(part, there, forward, self.level)
+                last = self.kernel.note(shard, Delivered(target, number, index), self.level)
         return last
 
     def confirmed(self, shard: Shard, target: int, number: int, index: int) -> None:
@@ -106,6 +146,11 @@ class Forwards:
         """Logs and folds one part; None, and it is counted, if there is nothing that it could be
         done to: its stream was deleted, or the lease that it ends is over. Bounds of depth and size
         do not count any more: the transaction has been answered."""
+        if (carrier := self.carriers.get(type(part))) is not None:
+            entry = carrier(part, shard, forward)
+            self.dropped += entry is None
+            return self._note_down(shard, forward, entry)
+        assert not isinstance(part, PublishStages | DropStages | KeepReserved | EndReserved)
         if isinstance(part, EndSession):
             return self._note_down(shard, forward, self.tables.unbind(shard, part.session, forward))
         stream = self.kernel.streams.get(part.stream)

@@ -26,9 +26,44 @@ class EndSession(msgspec.Struct, array_like=True):
     session: int
 
 
-Part = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | EndSession
+class PublishStages(msgspec.Struct, array_like=True):
+    """Stages of the target become visible, in this order."""
+
+    stages: list[bytes]
+
+
+class DropStages(msgspec.Struct, array_like=True):
+    """Stages of the target will not be published."""
+
+    stages: list[bytes]
+
+
+class KeepReserved(msgspec.Struct, array_like=True):
+    """What the target leased for a reservation is its own from now on."""
+
+    stream: int
+    key: str
+    number: int
+
+
+class EndReserved(msgspec.Struct, array_like=True):
+    """A reservation is over: the target acknowledges its messages, or has them back."""
+
+    stream: int
+    key: str
+    number: int
+    acked: bool
+
+
+Part = (
+    m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | EndSession
+    | PublishStages | DropStages | KeepReserved | EndReserved
+)  # fmt: skip
 # A part's kind, on the way and in a snapshot, is its place here: add at the end.
-_KINDS = (m.TxnSettle, m.TxnCommit, m.TxnWrite, m.TxnPush, EndSession)
+_KINDS = (
+    m.TxnSettle, m.TxnCommit, m.TxnWrite, m.TxnPush, EndSession,
+    PublishStages, DropStages, KeepReserved, EndReserved,
+)  # fmt: skip
 _DECODERS: list[Any] = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
 
 
@@ -69,6 +104,8 @@ def _bytes_of(part: Part) -> int:
         return PART_OVERHEAD + len(part.batch)
     if isinstance(part, m.TxnWrite):
         return PART_OVERHEAD + len(part.key) + len(part.value or b"")
+    if isinstance(part, PublishStages | DropStages):
+        return PART_OVERHEAD + sum(map(len, part.stages))
     return PART_OVERHEAD
 
 
@@ -111,10 +148,11 @@ class Outbox:
         """Shards that parts are outstanding for."""
         return list(self._lines)
 
-    def waiting(self, target: int) -> list[tuple[int, int, Part]]:
-        """All parts for a target, in order: number, index, part."""
-        line = self._lines.get(target, {})
-        return [(number, index, part) for (number, index), part in line.items()]
+    def next(self, target: int) -> tuple[int, int, Part] | None:
+        """The first part for a target: number, index, part."""
+        for (number, index), part in self._lines.get(target, {}).items():
+            return number, index, part
+        return None
 
     def first(self, target: int, safe: int, most: int, most_bytes: int) -> list[Packed]:
         """The first parts for a target whose records are committed, that is, up to number `safe`:

@@ -13,7 +13,7 @@ from penstock.engine.reader import Found, Place
 from penstock.errors import DamagedError, PenstockError
 from penstock.store.locations import split
 from penstock.wire import frames
-from penstock.wire.batch import Batch
+from penstock.wire.batch import Batch, restamped
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Flag, Verb
 from penstock.wire.merge import MERGE_FROM, OneRow, merge, one_row
@@ -56,7 +56,7 @@ class _Delivery:
         owners: list[int] = []
         following: dict[tuple[int, int, int, int], int] = {}  # what goes on with a grant: which
         for part in parts:
-            shard, grant, position, _, deliveries, _, _, _ = part
+            shard, grant, position, _, deliveries = part[:5]
             number = following.pop((shard, grant, deliveries, position), -1)
             if number < 0:
                 number = len(firsts)
@@ -84,6 +84,10 @@ def deliver(effect: Deliver, found: list[Found]) -> Answer:
     """The frame with the granted messages. A damaged batch is left out and reported."""
     delivery = _Delivery()
     at = 0
+    found = [
+        each if part.moved is None else as_shown(each, part.moved)
+        for part, each in zip(effect.slices, found, strict=True)
+    ]
     for end, rows in _stretches(found, effect.merges):
         if len(rows) >= MERGE_FROM:
             delivery.add_merged(effect.slices[at:end], rows)
@@ -95,6 +99,11 @@ def deliver(effect: Deliver, found: list[Found]) -> Answer:
     size = len(body) + sum(map(len, delivery.batches))
     head = frames.frame_head(effect.verb, effect.request, effect.flags, size)
     return Answer(effect.connection, [head + body, *delivery.batches], delivery.damaged)
+
+
+def as_shown(found: Found, moved: tuple[int, int]) -> Found:
+    """A stored batch with the base and arrival that readers must find in it."""
+    return found if isinstance(found, PenstockError) else restamped(found, *moved)
 
 
 def _stretches(found: list[Found], merges: bool) -> Iterator[tuple[int, list[OneRow]]]:
@@ -138,8 +147,12 @@ def serve(effect: Serve, found: list[Found]) -> Answer:
     batches: list[Buffer] = []
     damaged: list[str] = []
     at = 0
+    bases = [base for _, _, base in effect.batches]
+    for each, (location, _, _) in enumerate(effect.batches) if effect.moved else ():
+        if (moved := effect.moved.get(location)) is not None:
+            bases[each], found[each] = moved[0], as_shown(found[each], moved)
     for end, rows in _stretches(found, True):
-        offsets = [base for _, _, base in effect.batches[at:end]]
+        offsets = bases[at:end]
         if len(rows) >= MERGE_FROM and offsets[-1] - offsets[0] <= _MAX_DELTA:
             batches.append(_joined(offsets, rows))
             at = end
@@ -188,7 +201,7 @@ class ReadJob:
 def places(effect: Deliver | Serve) -> list[Place]:
     """Where the records of an effect are."""
     if isinstance(effect, Deliver):
-        return [part[5:] for part in effect.slices]
+        return [part[5:8] for part in effect.slices]
     return effect.batches
 
 

@@ -321,6 +321,142 @@ class TxnReceipt(msgspec.Struct):
     duplicate: bool = False
 
 
+class StagedPart(msgspec.Struct, array_like=True, frozen=True):
+    """A stage in one shard: its id, and how many messages it must have there."""
+
+    stage: bytes
+    messages: int
+
+
+class StagesOf(msgspec.Struct, array_like=True, frozen=True):
+    """The stages that have something in a shard, in the order in which they are published."""
+
+    shard: int
+    stages: list[StagedPart]
+
+
+class PublishStaged(ColdRequest):
+    """Publish stages, once for a key and number; asked of the owner of the key's shard. Answer:
+    Publication."""
+
+    key: str
+    number: int
+    shards: list[StagesOf]
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """The last publication of a key. `outcome`: `published`, now or by an earlier try of the same
+    stages, or `already`: another publication has this number or a higher one, and the stages that
+    were given are dropped. `at_us`: when it was recorded."""
+
+    key: str
+    number: int
+    outcome: str = "published"
+    at_us: int = 0
+
+
+class DiscardStages(ColdRequest):
+    """Drop stages that are not being published; asked of the owner of the shard. Answer: int, how
+    many were dropped."""
+
+    shard: int
+    stages: list[bytes]
+
+
+class Publications(ColdRequest):
+    """The keys that this node remembers, in its shards. Answer: list[Publication]."""
+
+
+class ForgetPublication(ColdRequest):
+    """Forget a key: its numbers may be used again. Answer: bool, whether it was known."""
+
+    key: str
+
+
+class ReservedPart(msgspec.Struct, array_like=True, frozen=True):
+    """What a reservation has in one shard."""
+
+    shard: int
+    messages: int
+    bytes: int
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """Messages that are kept for a key under a number; `parts` never change. `since_us`: when that
+    was decided."""
+
+    key: str
+    number: int
+    parts: list[ReservedPart]
+    since_us: int = 0
+
+    @property
+    def messages(self) -> int:
+        """In all parts."""
+        return sum(part.messages for part in self.parts)
+
+
+class Reserve(ColdRequest):
+    """Lease messages in the asked node's shards for a reservation, or find those that were leased
+    for it before. Answer: list[ReservedPart]. They stay leased for an hour, for ever once the
+    reservation is sealed."""
+
+    stream: int
+    key: str
+    number: int
+    messages: int
+    max_bytes: int
+
+
+class SealReservation(ColdRequest):
+    """Decide what a reservation is: the first to say so decides. Asked of the owner of the key's
+    shard. Without parts: only look, and hear whether the number may be used. Answer: Reservation,
+    or None if there is none yet."""
+
+    stream: int
+    key: str
+    number: int
+    parts: list[ReservedPart] | None = None
+
+
+class ReadReserved(ColdRequest):
+    """Messages of a sealed reservation in a shard, after a grant's position. The answer is laid out
+    like that of a pop; no message: that was all."""
+
+    stream: int
+    key: str
+    number: int
+    shard: int
+    grant: int = 0
+    position: int = 0
+    max_bytes: int = 0
+
+
+class FinishReservations(ColdRequest):
+    """Acknowledge all reservations of a key up to a number. Answer: int, how many messages they
+    had; 0 when it is done already."""
+
+    stream: int
+    key: str
+    through: int
+
+
+class Unreserve(ColdRequest):
+    """Give back what reservations of a key hold: those of some numbers, or all. Answer: int, how
+    many messages they had."""
+
+    stream: int
+    key: str
+    numbers: list[int] | None = None
+
+
+class Reservations(ColdRequest):
+    """Open reservations of a queue whose keys belong to this node's shards. Answer:
+    list[Reservation]."""
+
+    stream: int
+
+
 class ClusterMap(ColdRequest, omit_defaults=True):
     """The map of the cluster, for one who has a version of it (0: none). Answer: bytes: `m` and the
     packed map, or `d` and what changed since, or nothing if that version is the newest here and
@@ -378,7 +514,9 @@ Request = (
     Open | Configure | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release | Producer
     | Offsets | OffsetAt | Commit | Committed | Claim | Unclaim | Renew | Claims | Put | Get
     | Remove | Scan | Watch | SessionOpen | SessionKeep | SessionClose | Transact | ClusterMap
-    | ClusterStatus | ClusterChange | ClusterJoin | WhereIs
+    | ClusterStatus | ClusterChange | ClusterJoin | WhereIs | PublishStaged | DiscardStages
+    | Publications | ForgetPublication | Reserve | SealReservation | ReadReserved
+    | FinishReservations | Unreserve | Reservations
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode
