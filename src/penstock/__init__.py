@@ -20,12 +20,23 @@ if TYPE_CHECKING:
         Watcher,
     )
     from penstock.client.blocking_messages import Delivery, Message
+    from penstock.client.blocking_stages import QueueStage, TopicStage
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
     from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
+    from penstock.client.stages import StageToken
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
     from penstock.wire.batch import Batch
-    from penstock.wire.messages import ClaimInfo, ClaimStatus, Entry, StreamInfo, TxnReceipt
+    from penstock.wire.messages import (
+        ClaimInfo,
+        ClaimStatus,
+        Entry,
+        Publication,
+        Reservation,
+        ReservedPart,
+        StreamInfo,
+        TxnReceipt,
+    )
 
 __all__ = [
     "Batch",
@@ -42,16 +53,22 @@ __all__ = [
     "NamedProducer",
     "PartitionBatches",
     "PenstockError",
+    "Publication",
     "Queue",
+    "QueueStage",
     "Receipt",
     "Receipts",
     "Refusal",
+    "Reservation",
+    "ReservedPart",
     "Session",
+    "StageToken",
     "StreamInfo",
     "Table",
     "Topic",
     "TopicConsumer",
     "TopicMessage",
+    "TopicStage",
     "Transaction",
     "TxnReceipt",
     "Watcher",
@@ -64,12 +81,16 @@ _HOMES = {
     "client.blocking": "Fabric Session Transaction connect",
     "client.blocking_loops": "BatchConsumer Consumer PartitionBatches TopicConsumer Watcher",
     "client.blocking_messages": "Delivery Message",
+    "client.blocking_stages": "QueueStage TopicStage",
+    "client.stages": "StageToken",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
     "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
     "embedded": "open_fabric",
     "errors": "PenstockError",
     "wire.batch": "Batch",
-    "wire.messages": "ClaimInfo ClaimStatus Entry StreamInfo TxnReceipt",
+    "wire.messages": (
+        "ClaimInfo ClaimStatus Entry Publication Reservation ReservedPart StreamInfo TxnReceipt"
+    ),
 }
 _home_of = {name: home for home, names in _HOMES.items() for name in names.split()}
 _real_name = {"open": "open_fabric"}

@@ -104,11 +104,9 @@ class PushRequest(SequencedRequest):
         return Receipt(base, count, self.place.shard, label, duplicate != 0, self.place.partition)
 
 
-def extra_bytes(message_id: bytes | None, hold: bool) -> bytes:
+def extra_bytes(extra: PushExtra) -> bytes:
     """What stands between the head of a push and its batch; its length is a multiple of 8."""
-    if message_id is None and not hold:
-        return b""
-    packed = pack(PushExtra(message_id, hold))
+    packed = pack(extra)
     return len(packed).to_bytes(4, "little") + packed + ZEROS[: pad8(4 + len(packed))]
 
 

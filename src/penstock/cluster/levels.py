@@ -15,8 +15,9 @@ from penstock.cluster.tables import FIRST, RefusedError, Tables
 from penstock.wire import messages as m
 
 REPAIRS = 2  # levels are agreed on; damaged batches are asked for; what came with them
+STAGING = 3  # batches are staged; queues have reservations
 
-LOWEST, HIGHEST = FIRST, REPAIRS  # of this release
+LOWEST, HIGHEST = FIRST, STAGING  # of this release
 SILENT = Speaks(FIRST, FIRST)  # who says nothing
 
 

@@ -72,7 +72,7 @@ class Publishing:
             raise InvalidError("a publication names each of its shards once")
         if sum(len(each.stages) for each in call.shards) > MAX_STAGES:
             raise LimitError(f"a publication has {MAX_STAGES:,} parts of stages at most")
-        behind = self._behind.get(call.key)
+        behind = self._behind.get(_name(call))
         if behind is None:
             self._begin(connection, request, call)
         elif len(behind) < MAX_BEHIND:
@@ -81,12 +81,13 @@ class Publishing:
             raise LimitError(f"{MAX_BEHIND} publications of this key wait already")
 
     def _begin(self, connection: int, request: int, call: m.PublishStaged) -> None:
-        home = self.home(call.key)
-        made = home.publications.keys.get(call.key)
+        name = _name(call)
+        home = self.home(name)
+        made = home.publications.keys.get(name)
         if made is not None and call.number <= made.number:
             self._too_late(connection, request, call, home, made)
             return
-        home.publications.has_room(call.key)
+        home.publications.has_room(name)
         home.outbox.has_room()
         if not self.kernel.shared:
             for each in call.shards:
@@ -94,7 +95,7 @@ class Publishing:
             self._record(connection, request, call)
             return
         self._tickets.check_room(len(call.shards))
-        self._behind[call.key] = []  # whoever comes meanwhile must see how this one ends
+        self._behind[name] = []  # whoever comes meanwhile must see how this one ends
         self._secure(call.shards, partial(self._secured, connection, request, call))
 
     def _secure(self, shards: list[m.StagesOf], then: Answered) -> None:
@@ -140,17 +141,18 @@ class Publishing:
             if error is None:
                 self._undo(call.shards)
             self.kernel.fail(connection, Verb.CALL, request, refusal)
-        for later in self._behind.pop(call.key):
+        for later in self._behind.pop(_name(call)):
             try:
                 self.publish(*later)
             except PenstockError as refusal:
                 self.kernel.fail(later[0], Verb.CALL, later[1], refusal)
 
     def _record(self, connection: int, request: int, call: m.PublishStaged) -> None:
-        home, now_us = self.home(call.key), self.kernel.now_us
+        name, now_us = _name(call), self.kernel.now_us
+        home = self.home(name)
         if idle := home.publications.idle(now_us):
             self.kernel.note(home, PublicationsForgotten(idle), Durability.WRITTEN)
-        note = PublicationMade(call.key, call.number, _digest(call.shards), now_us, call.shards)
+        note = PublicationMade(name, call.number, _digest(call.shards), now_us, call.shards)
         entry = self.forwards.bring(home, self.kernel.note(home, note, self.forwards.level))
         self._answer(connection, request, entry, m.Publication(call.key, call.number, at_us=now_us))
 
@@ -182,9 +184,9 @@ class Publishing:
             lambda: self.kernel.answer(connection, Verb.CALL, request, told),
         )  # fmt: skip
 
-    def home(self, key: str) -> Shard:
-        """The home of a key; MovedError if another node serves it."""
-        return self.kernel.shard_of(key.encode())
+    def home(self, name: str) -> Shard:
+        """The home of a key, by its name; MovedError if another node serves it."""
+        return self.kernel.shard_of(name.encode())
 
     # --- the side of the stages ------------------------------------------------------------
 
@@ -200,21 +202,24 @@ class Publishing:
     # --- operators -------------------------------------------------------------------------
 
     def known(self, call: m.Publications) -> list[m.Publication]:
-        """All keys whose home this node serves."""
+        """All keys of a namespace whose home this node serves."""
+        start = m.publication_name(call.namespace, "")
         found = [
-            m.Publication(key, made.number, at_us=made.at_us)
+            m.Publication(name.removeprefix(start), made.number, at_us=made.at_us)
             for shard in self.kernel.shards
             if shard.owned
-            for key, made in shard.publications.keys.items()
+            for name, made in shard.publications.keys.items()
+            if name.startswith(start)
         ]
         return sorted(found, key=lambda each: each.key)
 
     def forget(self, call: m.ForgetPublication) -> tuple[bool, Entry]:
         """Forgets a key: its numbers may be used again."""
-        home = self.home(call.key)
-        if call.key not in home.publications.keys:
+        name = m.publication_name(call.namespace, call.key)
+        home = self.home(name)
+        if name not in home.publications.keys:
             return False, self._unsafe(home)
-        note = PublicationsForgotten([call.key])
+        note = PublicationsForgotten([name])
         return True, self.kernel.note(home, note, self.forwards.level)
 
 
@@ -224,6 +229,10 @@ def check_key(key: str, number: int) -> None:
         raise InvalidError(f"a key has 1 to {MAX_NAME_BYTES} bytes")
     if not 0 <= number < 1 << 62:
         raise InvalidError(f"number {number}: use 0 or more")
+
+
+def _name(call: m.PublishStaged) -> str:
+    return m.publication_name(call.namespace, call.key)
 
 
 def _digest(shards: list[m.StagesOf]) -> int:

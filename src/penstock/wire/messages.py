@@ -336,12 +336,13 @@ class StagesOf(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PublishStaged(ColdRequest):
-    """Publish stages, once for a key and number; asked of the owner of the key's shard. Answer:
-    Publication."""
+    """Publish stages, once for a key and number; asked of the owner of the key's shard, which is
+    that of its `publication_name`. Answer: Publication."""
 
     key: str
     number: int
     shards: list[StagesOf]
+    namespace: str = "default"
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -355,6 +356,11 @@ class Publication(msgspec.Struct, frozen=True):
     at_us: int = 0
 
 
+def publication_name(namespace: str, key: str) -> str:
+    """A key of publications among those of all namespaces."""
+    return f"{namespace}\0{key}"
+
+
 class DiscardStages(ColdRequest):
     """Drop stages that are not being published; asked of the owner of the shard. Answer: int, how
     many were dropped."""
@@ -366,11 +372,14 @@ class DiscardStages(ColdRequest):
 class Publications(ColdRequest):
     """The keys that this node remembers, in its shards. Answer: list[Publication]."""
 
+    namespace: str = "default"
+
 
 class ForgetPublication(ColdRequest):
     """Forget a key: its numbers may be used again. Answer: bool, whether it was known."""
 
     key: str
+    namespace: str = "default"
 
 
 class ReservedPart(msgspec.Struct, array_like=True, frozen=True):
