@@ -139,9 +139,14 @@ def test_the_first_to_seal_decides():
     parts = here.lease(1)
     assert here.seal(1, parts[:1]) == parts[:1]
     assert here.seal(1, parts) == parts[:1]
+    assert len(here.popped()) == 1, "what is not in it goes back"
     assert here.finish(1) == 1
-    here.node.tick(TENTATIVE_US)
-    assert len(here.popped()) == 1, "what was not in it is not acknowledged"
+    here.push(b"c")
+    late = here.lease(1)
+    with pytest.raises(ConflictError):
+        here.seal(1, late)
+    assert here.popped() == [b"c"]
+    here.node.check()
 
 
 def test_an_operator_has_it_back_and_no_message_is_acknowledged_twice():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.client.delivery import Granted, Merged, read_grants
+from penstock.client.delivery import Granted, Merged, Part, read_grants
 from penstock.client.inputs import check_name
 from penstock.client.producer import shard_of
 from penstock.client.requests import Request, Resend
@@ -98,6 +98,10 @@ class ReservedReader:
     def next(self) -> Steps[list[Batch]]:
         """The next batches, with the reserved rows and no others; none at the end. DamagedError if
         some of them could not be read."""
+        return [_rows_of(each) for each in (yield from self.grants())]
+
+    def grants(self) -> Steps[list[Part]]:
+        """The same, as the node granted them."""
         call = ReadReserved(
             self._queue.info.id, self._key, self._number, self._part.shard, *self._after
         )
@@ -113,7 +117,7 @@ class ReservedReader:
                 f"shard {self._part.shard} could give {self._messages:,} of "
                 f"{self._part.messages:,} messages of reservation {self._number}"
             )
-        return [_rows_of(each) for each in found]
+        return found
 
 
 class _After(NamedTuple):

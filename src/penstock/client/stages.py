@@ -52,7 +52,7 @@ class StageState(PushTarget):
     def __init__(self, stream: QueueState | TopicState, expires: float) -> None:
         self._stream = stream
         self._fabric = stream._fabric
-        self.id = secrets.token_bytes(STAGE_BYTES)
+        self.id = secrets.randbits(8 * STAGE_BYTES).to_bytes(STAGE_BYTES, "little")
         self._expires_ms = max(milliseconds("expires", expires), 1)
         self._stored: dict[int, int] = {}  # shard: messages
         self._ids: set[bytes] = set()

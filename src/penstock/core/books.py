@@ -17,6 +17,7 @@ from penstock.core.outbox import EndReserved, KeepReserved
 from penstock.core.records import (
     BooksForgotten,
     Folds,
+    ReservationRefused,
     ReservationSealed,
     ReservationsEnded,
     Reserved,
@@ -201,6 +202,12 @@ def _ended(shard: Shard, note: ReservationsEnded, number: int, now_us: int) -> N
             index += 1
 
 
+def _refused(shard: Shard, note: ReservationRefused, number: int, now_us: int) -> None:
+    for index, target in enumerate(note.shards):
+        end = EndReserved(note.stream, note.key, note.number, False)
+        shard.outbox.add(target, number, index, end)
+
+
 def _forgotten(shard: Shard, note: BooksForgotten, number: int, now_us: int) -> None:
     for stream, key in note.books:
         shard.books.books.pop((stream, key), None)
@@ -209,6 +216,7 @@ def _forgotten(shard: Shard, note: BooksForgotten, number: int, now_us: int) -> 
 RESERVATION_NOTES: Folds = {
     Reserved: _reserved,
     ReservationSealed: _sealed,
+    ReservationRefused: _refused,
     ReservationsEnded: _ended,
     BooksForgotten: _forgotten,
 }

@@ -285,6 +285,16 @@ class ReservationSealed(_Note):
     parts: list[ReservedPart]
 
 
+class ReservationRefused(_Note):
+    """The home shard of its key: what these shards leased for a reservation is not part of it; they
+    are told."""
+
+    stream: int
+    key: str
+    number: int
+    shards: list[int]
+
+
 class ReservationsEnded(_Note):
     """The home shard of their key: reservations are acknowledged, or given back; their shards are
     told. Numbers up to `through` are finished."""
@@ -308,7 +318,7 @@ Note = (
     | Deleted | SessionBegun | SessionEnded | Delivered | SessionOpened | SessionBound
     | SessionClosed | Unbound | StagesSecured | StagesDropped | StagesShown | PublicationMade
     | PublicationRefused | PublicationsForgotten | Reserved | ReservationSealed | ReservationsEnded
-    | BooksForgotten
+    | BooksForgotten | ReservationRefused
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from penstock.core.records import (
     BooksForgotten,
     Forward,
     Kind,
+    ReservationRefused,
     ReservationSealed,
     ReservationsEnded,
     Reserved,
@@ -36,7 +37,7 @@ from penstock.core.shard import Shard
 from penstock.core.slices import slice_of
 from penstock.core.staging import Stages
 from penstock.core.views import MAX_POP_BYTES
-from penstock.errors import InvalidError, NotFoundError
+from penstock.errors import ConflictError, InvalidError, NotFoundError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -57,6 +58,7 @@ class Reservations:
         self.queues = queues
         self.forwards = forwards
         self.stages = stages
+        self.tentative_us = TENTATIVE_US
         forwards.carriers[KeepReserved] = self._keep
         forwards.carriers[EndReserved] = self._end
 
@@ -73,7 +75,7 @@ class Reservations:
         held = [q for q in view.shards.values() if q.leases.reserved.of(call.key, call.number)]
         if not held:
             now_us = self.kernel.now_us
-            taken = view.take(call.messages, call.max_bytes, TENTATIVE_US, now_us)
+            taken = view.take(call.messages, call.max_bytes, self.tentative_us, now_us)
             for number, given in taken.by_shard().items():
                 self._log_reserved(self.kernel.shards[number], call, given)
                 held.append(view.shards[number])
@@ -158,15 +160,25 @@ class Reservations:
     # --- the home's side -------------------------------------------------------------------
 
     def seal(self, call: m.SealReservation) -> tuple[m.Reservation | None, Entry]:
-        """Decides what a reservation is, unless that is decided; the reservation."""
+        """Decides what a reservation is, unless that is decided; the reservation. What was leased
+        for it and is not part of it goes back."""
         self.stages.check_level()
         home, book = self._book(call.stream, call.key, call.number)
-        known = book.find(call.number)
+        offered = [part.shard for part in call.parts or ()]
+        if len(set(offered)) != len(offered):
+            raise InvalidError("a reservation names each of its shards once")
+        if not set(offered) <= set(range(len(self.kernel.shards))):
+            raise InvalidError(f"there are {len(self.kernel.shards)} shards")
+        try:
+            known = book.find(call.number)
+        except ConflictError:
+            self._refuse(home, call, offered)
+            raise
+        if known is not None:
+            held = {part.shard for part in known.parts}
+            self._refuse(home, call, [shard for shard in offered if shard not in held])
         if known is not None or call.parts is None:
             return known, self._unsafe(home)
-        shards = {part.shard for part in call.parts}
-        if len(shards) != len(call.parts) or not shards <= set(range(len(self.kernel.shards))):
-            raise InvalidError("a reservation names each of its shards once")
         if not call.parts:
             raise InvalidError("a reservation of nothing cannot be sealed")
         home.books.has_room(call.stream, call.key)
@@ -177,6 +189,14 @@ class Reservations:
         note = ReservationSealed(call.stream, call.key, call.number, now_us, call.parts)
         entry = self.forwards.bring(home, self.kernel.note(home, note, self.forwards.level))
         return m.Reservation(call.key, call.number, call.parts, now_us), entry
+
+    def _refuse(self, home: Shard, call: m.SealReservation, shards: list[int]) -> None:
+        """Has shards told that they leased messages for nothing. By the outbox: whatever really was
+        of the reservation has ended before that arrives."""
+        if shards:
+            home.outbox.has_room()
+            note = ReservationRefused(call.stream, call.key, call.number, shards)
+            self.forwards.bring(home, self.kernel.note(home, note, self.forwards.level))
 
     def finish(self, call: m.FinishReservations) -> tuple[int, Entry]:
         """Acknowledges reservations up to a number; how many messages they have."""
