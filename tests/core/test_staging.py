@@ -3,6 +3,8 @@ crash comes between."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,7 +52,7 @@ class Stager:
 
     def to_queue(
         self, stage: int, values: list[bytes], shard: int = 0, stage_ms: int = 0,
-        id: bytes | None = None, **terms: object,
+        id: bytes | None = None, **terms: Any,
     ) -> None:  # fmt: skip
         extra = PushExtra(id, stage=name(stage), stage_ms=stage_ms)
         request = self.node.push(self.queue, values, shard, extra=extra, **terms)

@@ -10,7 +10,18 @@ import importlib.util
 
 import typer
 
-from penstock.cli import cluster, doctor, group, queue, serve, stats, table, top, topic
+from penstock.cli import (
+    cluster,
+    doctor,
+    group,
+    publication,
+    queue,
+    serve,
+    stats,
+    table,
+    top,
+    topic,
+)
 from penstock.cli.command import new_app, told_errors
 
 OTHERS = {
@@ -26,6 +37,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(table.app, name="table")
+app.add_typer(publication.app, name="publication")
 app.add_typer(cluster.app, name="cluster")
 app.command()(top.top)
 app.command()(stats.stats)

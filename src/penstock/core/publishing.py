@@ -99,24 +99,22 @@ class Publishing:
         self._secure(call.shards, partial(self._secured, connection, request, call))
 
     def _secure(self, shards: list[m.StagesOf], then: Answered) -> None:
-        """Asks for all of them; `then` gets None, or what is wrong with one."""
-        secured: list[m.StagesOf] = []
+        """Asks for all of them; `then` gets None, or what is wrong with one. Then the others are
+        told that it is off, also those that did not answer."""
         waiting = len(shards)
         wrong: PenstockError | None = None
 
-        def answered(asked: m.StagesOf, error: PenstockError | None) -> None:
+        def answered(error: PenstockError | None) -> None:
             nonlocal waiting, wrong
             waiting -= 1
             wrong = wrong or error
-            if error is None:
-                secured.append(asked)
             if not waiting:
                 if wrong is not None:
-                    self._undo(secured)
+                    self._undo(shards)
                 then(wrong)
 
         for each in shards:
-            ticket = self._tickets.add(each.shard, partial(answered, each))
+            ticket = self._tickets.add(each.shard, answered)
             self.questions.append(StageQuestion(ticket, each.shard, each.stages))
         if not shards:
             then(None)

@@ -25,6 +25,22 @@ from penstock.wire.options import QueueOptions as QueueOptions
 from penstock.wire.options import TableOptions as TableOptions
 from penstock.wire.options import TopicOptions as TopicOptions
 from penstock.wire.request import ColdRequest
+from penstock.wire.reservations import FinishReservations as FinishReservations
+from penstock.wire.reservations import ReadReserved as ReadReserved
+from penstock.wire.reservations import Reservation as Reservation
+from penstock.wire.reservations import Reservations as Reservations
+from penstock.wire.reservations import Reserve as Reserve
+from penstock.wire.reservations import ReservedPart as ReservedPart
+from penstock.wire.reservations import SealReservation as SealReservation
+from penstock.wire.reservations import Unreserve as Unreserve
+from penstock.wire.stages import DiscardStages as DiscardStages
+from penstock.wire.stages import ForgetPublication as ForgetPublication
+from penstock.wire.stages import Publication as Publication
+from penstock.wire.stages import Publications as Publications
+from penstock.wire.stages import PublishStaged as PublishStaged
+from penstock.wire.stages import StagedPart as StagedPart
+from penstock.wire.stages import StagesOf as StagesOf
+from penstock.wire.stages import publication_name as publication_name
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -319,151 +335,6 @@ class TxnReceipt(msgspec.Struct):
     home: int
     number: int
     duplicate: bool = False
-
-
-class StagedPart(msgspec.Struct, array_like=True, frozen=True):
-    """A stage in one shard: its id, and how many messages it must have there."""
-
-    stage: bytes
-    messages: int
-
-
-class StagesOf(msgspec.Struct, array_like=True, frozen=True):
-    """The stages that have something in a shard, in the order in which they are published."""
-
-    shard: int
-    stages: list[StagedPart]
-
-
-class PublishStaged(ColdRequest):
-    """Publish stages, once for a key and number; asked of the owner of the key's shard, which is
-    that of its `publication_name`. Answer: Publication."""
-
-    key: str
-    number: int
-    shards: list[StagesOf]
-    namespace: str = "default"
-
-
-class Publication(msgspec.Struct, frozen=True):
-    """The last publication of a key. `outcome`: `published`, now or by an earlier try of the same
-    stages, or `already`: another publication has this number or a higher one, and the stages that
-    were given are dropped. `at_us`: when it was recorded."""
-
-    key: str
-    number: int
-    outcome: str = "published"
-    at_us: int = 0
-
-
-def publication_name(namespace: str, key: str) -> str:
-    """A key of publications among those of all namespaces."""
-    return f"{namespace}\0{key}"
-
-
-class DiscardStages(ColdRequest):
-    """Drop stages that are not being published; asked of the owner of the shard. Answer: int, how
-    many were dropped."""
-
-    shard: int
-    stages: list[bytes]
-
-
-class Publications(ColdRequest):
-    """The keys that this node remembers, in its shards. Answer: list[Publication]."""
-
-    namespace: str = "default"
-
-
-class ForgetPublication(ColdRequest):
-    """Forget a key: its numbers may be used again. Answer: bool, whether it was known."""
-
-    key: str
-    namespace: str = "default"
-
-
-class ReservedPart(msgspec.Struct, array_like=True, frozen=True):
-    """What a reservation has in one shard."""
-
-    shard: int
-    messages: int
-    bytes: int
-
-
-class Reservation(msgspec.Struct, frozen=True):
-    """Messages that are kept for a key under a number; `parts` never change. `since_us`: when that
-    was decided."""
-
-    key: str
-    number: int
-    parts: list[ReservedPart]
-    since_us: int = 0
-
-    @property
-    def messages(self) -> int:
-        """In all parts."""
-        return sum(part.messages for part in self.parts)
-
-
-class Reserve(ColdRequest):
-    """Lease messages in the asked node's shards for a reservation, or find those that were leased
-    for it before. Answer: list[ReservedPart]. They stay leased for an hour, for ever once the
-    reservation is sealed."""
-
-    stream: int
-    key: str
-    number: int
-    messages: int
-    max_bytes: int
-
-
-class SealReservation(ColdRequest):
-    """Decide what a reservation is: the first to say so decides. Asked of the owner of the key's
-    shard. Without parts: only look, and hear whether the number may be used. Answer: Reservation,
-    or None if there is none yet."""
-
-    stream: int
-    key: str
-    number: int
-    parts: list[ReservedPart] | None = None
-
-
-class ReadReserved(ColdRequest):
-    """Messages of a sealed reservation in a shard, after a grant's position. The answer is laid out
-    like that of a pop; no message: that was all."""
-
-    stream: int
-    key: str
-    number: int
-    shard: int
-    grant: int = 0
-    position: int = 0
-    max_bytes: int = 0
-
-
-class FinishReservations(ColdRequest):
-    """Acknowledge all reservations of a key up to a number. Answer: int, how many messages they
-    had; 0 when it is done already."""
-
-    stream: int
-    key: str
-    through: int
-
-
-class Unreserve(ColdRequest):
-    """Give back what reservations of a key hold: those of some numbers, or all. Answer: int, how
-    many messages they had."""
-
-    stream: int
-    key: str
-    numbers: list[int] | None = None
-
-
-class Reservations(ColdRequest):
-    """Open reservations of a queue whose keys belong to this node's shards. Answer:
-    list[Reservation]."""
-
-    stream: int
 
 
 class ClusterMap(ColdRequest, omit_defaults=True):
