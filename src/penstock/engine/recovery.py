@@ -263,7 +263,8 @@ def _count_live(fabric: Fabric, files: Files) -> None:
     for file in files.all():
         files.freed(file.number << 32, file.live)
     for stored in _all_stored(fabric):
-        files.stored(stored.location, stored.live_bytes)
+        if stored.location:  # else it came with a copy of its shard, from a node that lacked it
+            files.stored(stored.location, stored.live_bytes)
 
 
 def _forget_missing(disk: Disk, files: Files, accept_damage: bool) -> None:
