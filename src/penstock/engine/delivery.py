@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Flag, Verb
 from penstock.wire.merge import MERGE_FROM, OneRow, merge, one_row
 
+_moved_of = attrgetter("moved")
 _MAX_DELTA = (1 << 31) - 1  # of a row offset
 WHOLE_BYTES = 1 << 20  # a batch over this is cut to what was granted, so that frames stay bounded
 
@@ -84,10 +86,9 @@ def deliver(effect: Deliver, found: list[Found]) -> Answer:
     """The frame with the granted messages. A damaged batch is left out and reported."""
     delivery = _Delivery()
     at = 0
-    found = [
-        each if part.moved is None else as_shown(each, part.moved)
-        for part, each in zip(effect.slices, found, strict=True)
-    ]
+    if any(map(_moved_of, effect.slices)):
+        pairs = zip(effect.slices, found, strict=True)
+        found = [each if p.moved is None else as_shown(each, p.moved) for p, each in pairs]
     for end, rows in _stretches(found, effect.merges):
         if len(rows) >= MERGE_FROM:
             delivery.add_merged(effect.slices[at:end], rows)
