@@ -148,7 +148,7 @@ class Forwards:
         do not count any more: the transaction has been answered."""
         if (carrier := self.carriers.get(type(part))) is not None:
             entry = carrier(part, shard, forward)
-            self.dropped += entry is None
+            self.dropped += entry is None and not _is_to_end(part)
             return self._note_down(shard, forward, entry)
         assert not isinstance(part, PublishStages | DropStages | KeepReserved | EndReserved)
         if isinstance(part, EndSession):
@@ -198,3 +198,8 @@ class Forwards:
         entry = self.kernel.log(shard, Kind.CHANGE | Kind.FORWARDED, meta, level)
         self.queues.arrived(queue)
         return entry
+
+
+def _is_to_end(part: Part) -> bool:
+    """Whether nothing is lost if there is nothing that a part could be done to."""
+    return isinstance(part, DropStages) or (isinstance(part, EndReserved) and not part.acked)
