@@ -7,6 +7,7 @@ import pytest
 import xxhash
 from tests.cluster.members.world import SHARDS, World
 
+from penstock.cluster.levels import HIGHEST
 from penstock.engine import engine as engine_module
 from penstock.engine.member import Member
 from penstock.errors import PenstockError
@@ -131,4 +132,4 @@ def test_whoever_watches_hears_that_events_may_be_lost_with_an_owner():
 
 def test_all_speak_the_level_of_this_release():
     world = World(6)
-    assert {member(world, number).level for number in world.hosts} == {2}
+    assert {member(world, number).level for number in world.hosts} == {HIGHEST}

@@ -14,6 +14,7 @@ import pytest
 from tests.node.test_cluster import Nodes, wait_for
 
 import penstock
+from penstock.cluster.levels import HIGHEST
 from penstock.errors import PenstockError, UnavailableError
 from penstock.node.admission import LEVEL_VARIABLE
 
@@ -109,9 +110,9 @@ def test_a_rolling_upgrade_under_load(nodes: Nodes) -> None:
         for number in (3, 2, 1):
             assert level(nodes, 1) == 1
             upgrade(nodes, number)
-        wait_for(lambda: {level(nodes, number) for number in (1, 2, 3)} == {2})
+        wait_for(lambda: {level(nodes, number) for number in (1, 2, 3)} == {HIGHEST})
         shown = nodes.status(2)["nodes"]
-        assert {tuple(node["speaks"]) for node in shown} == {(1, 2)}
+        assert {tuple(node["speaks"]) for node in shown} == {(1, HIGHEST)}
         assert all(node["release"] for node in shown)
         load.end()
         assert len(load.pushed) > BATCH
@@ -132,7 +133,7 @@ def _check_who_is_refused(nodes: Nodes) -> None:
             command, env={**os.environ, **OLD}, capture_output=True, text=True, timeout=60
         )
         assert refused.returncode == 1
-        assert "the cluster is at level 2; a node with Penstock" in refused.stderr
+        assert f"the cluster is at level {HIGHEST}; a node with Penstock" in refused.stderr
         assert "speaks level 1" in refused.stderr
         assert "release of the other nodes" in refused.stderr
     nodes.start(3)

@@ -257,7 +257,7 @@ def purge_spares_what_came_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_try_more(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "_out_of_tries", lambda queue, grant: grant.deliveries > 2)
+    patch.setattr(rules, "is_out_of_tries", lambda queue, grant: grant.deliveries > 2)
 
 
 def dead_letters_come_back(patch: pytest.MonkeyPatch) -> None:
