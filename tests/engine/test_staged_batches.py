@@ -140,3 +140,29 @@ def test_older_nodes_hold_it_up(monkeypatch: pytest.MonkeyPatch):
     assert world.levels() == {3}
     stage(world, stream, 2, 1, VALUES)
     assert publish(world, 1, [2], len(VALUES)).outcome == "published"
+
+
+def test_a_copy_that_lacks_a_damaged_batch_can_be_started_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tail, "MAX_TAIL_RECORDS", 4)
+    world = World(6)
+    stream = world.topic("t", SHARDS)
+    stage(world, stream, 2, 1, VALUES)
+    publish(world, 1, [2], len(VALUES))
+    world.run(1_000_000)
+    away = next(n for n in (1, 2, 3) if n != world.map().owner_of(2))
+    world.kill(away)
+    world.run(8_000_000)
+    for number in range(2, 9):
+        stage(world, stream, 2, number, VALUES[:2])
+    forget_recent(world)
+    for number in (1, 2, 3):
+        if number != away:
+            damage(world, number, 2)
+    world.start(away)
+    world.run(40_000_000)
+    shard = member(world, away).engine.fabric.kernel.shards[2]
+    assert [row.location for _, row in shard.batches()].count(0) == 8, "all were damaged"
+    world.kill(away)
+    world.start(away)
+    world.run(5_000_000)
+    assert member(world, away).engine.recovered["damages"] == []
