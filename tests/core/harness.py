@@ -20,7 +20,7 @@ from penstock.core.runs import rows_of
 from penstock.core.shard import Replayed
 from penstock.wire import frames
 from penstock.wire import messages as m
-from penstock.wire.batch import Batch
+from penstock.wire.batch import Batch, restamped
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
@@ -197,6 +197,8 @@ class Node:
         for part in effect.slices:
             batch = Batch.parse(self.batches[part.location])
             assert batch.header.base == part.base
+            if part.moved is not None:
+                batch = Batch.parse(restamped(batch.buffer, *part.moved))
             positions = rows_of(part.mask).astype(np.int64) + part.position
             rows = batch.rows_at(positions)
             assert len(rows) == len(positions)
@@ -212,6 +214,8 @@ class Node:
         for location, _, base in effect.batches:
             batch = Batch.parse(self.batches[location])
             assert batch.header.base == base
+            if location in effect.moved:
+                batch = Batch.parse(restamped(batch.buffer, *effect.moved[location]))
             rows += [(row.offset, row.value) for row in batch]
         fetched = (effect.start, effect.end, rows)
         self.inbox.append(
@@ -294,8 +298,11 @@ class Node:
         taken["control"] = _pack(self.fabric.snapshot_control())
         return taken
 
-    def crash(self, taken: Snapshot | None = None, keep: int | None = None) -> Node:
-        """The node that comes up after a crash which kept so many records (default: all)."""
+    def crash(
+        self, taken: Snapshot | None = None, keep: int | None = None, owns: bool = True
+    ) -> Node:
+        """The node that comes up after a crash which kept so many records (default: all). Without
+        `owns`, as one of a cluster: it does not go on by itself."""
         node = Node(len(self.fabric.kernel.shards), lazy=self.lazy)
         node.now_us = self.now_us
         node.fabric = fabric = Fabric(len(self.fabric.kernel.shards), self.now_us, "test")
@@ -311,7 +318,7 @@ class Node:
             node.journal.append(record)
             fabric.replay(record, node.now_us)
         node.live = {stored.location: stored.live_bytes for stored in all_stored(fabric)}
-        fabric.restart(node.now_us)
+        fabric.restart(node.now_us, owns=owns)
         node._carry_out()
         node.connect(1)
         return node
@@ -331,6 +338,7 @@ def all_stored(fabric: Fabric) -> list[Stored]:
                 found += lane.index.rows()
         for partition in shard.partitions.values():
             found += partition.index.rows()
+        found += shard.staging.index.rows()
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from penstock.wire.buffers import Buffer
@@ -34,7 +34,8 @@ class Slice(NamedTuple):
     deliveries: int
     location: int
     length: int
-    base: int  # of the stored batch
+    base: int  # that stands in the stored bytes
+    moved: tuple[int, int] | None = None  # base and arrival that readers must find there instead
 
 
 @dataclass(slots=True)
@@ -51,13 +52,15 @@ class Deliver:
 
 @dataclass(slots=True)
 class Serve:
-    """Read the batches of records (location, length, base); send them as the answer to a FETCH."""
+    """Read the batches of records (location, length, base); send them as the answer to a FETCH.
+    In those that are `moved`, by location, readers must find another base and arrival."""
 
     connection: int
     request: int
     start: int
     end: int
     batches: list[tuple[int, int, int]]
+    moved: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

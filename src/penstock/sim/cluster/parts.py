@@ -13,6 +13,7 @@ from penstock.sim.check_claims import check_claims
 from penstock.sim.check_ends import check_ends
 from penstock.sim.check_keys import check_keys
 from penstock.sim.check_queues import check_queue
+from penstock.sim.check_staged import check_holds, check_staged
 from penstock.sim.check_tables import check_table
 from penstock.sim.check_topics import check_commits, check_topic
 from penstock.sim.cluster.consumers import Consumer, StayingConsumer, Subscriber, TopicReader
@@ -20,6 +21,7 @@ from penstock.sim.cluster.growth import Grower, KeyPublisher, KeyReader, KeyTran
 from penstock.sim.cluster.process import Role
 from penstock.sim.cluster.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.cluster.stage import Stage
+from penstock.sim.cluster.staged import Committer, Reserver
 from penstock.sim.cluster.tables import Member, TableClient
 from penstock.sim.history import History
 from penstock.sim.world import World
@@ -87,6 +89,27 @@ PARTS: dict[str, Part] = {
     "claims": _topic(
         "claims", 1, ("p2", Publisher, {}), ("c1", Member, {}), ("c2", Member, {}),
         ("c4", Member, {}),
+    ),
+    "staged": Part(
+        Stream("topic", "staged", {"partitions": 3}),
+        (
+            ("t1", Committer, {}), ("t2", Committer, {}), ("t3", Committer, {}),
+            ("p1", Publisher, {}), ("c1", TopicReader, {"partition": 0}),
+        ),
+        (check_topic, check_commits, check_ends, check_staged),
+    ),
+    "staged-queue": Part(
+        Stream("queue", "staged-queue", {"lease": 5.0, "max_deliveries": 0}),
+        (("t1", Committer, {}), ("t2", Committer, {}), ("c2", Consumer, {})),
+        (check_queue, check_staged),
+    ),
+    "reserved": Part(
+        Stream("queue", "reserved", {"lease": 5.0, "max_deliveries": 0}),
+        (
+            ("p1", QueueProducer, {}), ("p2", QueueProducer, {}), ("t1", Reserver, {}),
+            ("t3", Reserver, {}), ("c3", Consumer, {}),
+        ),
+        (check_queue, check_holds),
     ),
     "table": Part(
         Stream("table", "table", {}),
