@@ -112,9 +112,8 @@ class Topics:
         if closed and wait:
             return False
         if body.offset > partition.end and not closed:
-            raise InvalidError(
-                f"offset {body.offset} is after the end of the partition, {partition.end}"
-            )
+            self._refuse(connection, request, body, partition)
+            return True
         found = [] if closed else partition.find(body.offset, body.max_bytes)
         if not found and wait:
             return False
@@ -123,6 +122,24 @@ class Topics:
         effect = Serve(connection, request, partition.start, partition.end, batches, moved)
         self.kernel.effects.append(effect)
         return True
+
+    def _refuse(
+        self, connection: int, request: int, body: FetchBody, partition: Partition
+    ) -> None:
+        """There is no such offset yet; unless another node owns the partition by now, and has it,
+        which the reader must ask then."""
+        kernel = self.kernel
+        refusal = InvalidError(
+            f"offset {body.offset} is after the end of the partition, {partition.end}"
+        )
+        place = kernel.streams[body.stream].info.placement[body.partition]
+        entry = kernel.confirmation([kernel.shards[place]])
+        if entry is None:
+            raise refusal
+        kernel.answer_when_safe(
+            entry, connection, Verb.FETCH, request,
+            lambda: kernel.fail(connection, Verb.FETCH, request, refusal),
+        )  # fmt: skip
 
     def _give_up(self, reader: Reader) -> None:
         if not reader.over:

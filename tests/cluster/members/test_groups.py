@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from tests.cluster.members.world import World
 
-from penstock.errors import FencedError, PenstockError
+from penstock.errors import FencedError, InvalidError, MovedError, PenstockError
 from penstock.wire import messages as m
-from penstock.wire.frames import Verb
+from penstock.wire.encode import encode_batch
+from penstock.wire.frames import FETCH, PUSH, Verb
 
 LEASE_MS = 20_000
 PARTITION = 1
@@ -61,3 +62,25 @@ def test_a_node_that_was_replaced_renews_nothing():
     new = world.map(others[0]).owner_of(PARTITION)
     assert new != old
     assert ask(world, new, m.Claim(topic, PARTITION, "g", "you", 1000))["token"] == 2
+
+
+def test_a_node_that_was_replaced_does_not_say_that_an_offset_is_too_high():
+    """Whoever has read on elsewhere may come back to it before it knows."""
+    world = World(5)
+    topic = world.topic("t", 3)
+    old = world.map().owner_of(PARTITION)
+    wanted = FETCH.pack(topic, PARTITION, 2, 1 << 20, 0)
+    with pytest.raises(InvalidError):
+        world.request(old, Verb.FETCH, wanted)
+    others = [number for number in (1, 2, 3) if number != old]
+    world.part(*[(old, number) for number in others])
+    with pytest.raises((MovedError, TimeoutError)):
+        world.request(old, Verb.FETCH, wanted)
+    world.run(8_000_000)
+    new = world.map(others[0]).owner_of(PARTITION)
+    assert new != old
+    batch = bytes(encode_batch([b"a", b"b"], timestamp_us=5))
+    world.request(new, Verb.PUSH, PUSH.pack(topic, PARTITION, PARTITION, 0, 0) + batch)
+    assert world.request(new, Verb.FETCH, wanted)
+    with pytest.raises((MovedError, TimeoutError)):
+        world.request(old, Verb.FETCH, wanted)
