@@ -49,6 +49,7 @@ def _shard(shard: Shard, timed: bool) -> dict[str, Any]:
             for name, stage in shard.staging.stages.items()
             if stage.batches
         },
+        "late": list(shard.staging.late),
         "publications": shard.publications.snapshot(),
         "books": shard.books.snapshot(),
         "reserved": {

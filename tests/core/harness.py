@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
+from penstock.core.effects import Append, Close, Deliver, Free, Read, Send, Serve
 from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
 from penstock.core.records import Kind
@@ -97,6 +97,7 @@ class Node:
         self.live: dict[int, int] = {}
         self.inbox: list[Answer] = []
         self.closed: list[int] = []
+        self.reads: list[Read] = []  # under way
         self.safe_records = 0  # of the journal: these survive a crash
         self._requests = 0
         self.connect(1)
@@ -155,6 +156,8 @@ class Node:
                     self._deliver(effect)
                 elif isinstance(effect, Serve):
                     self._serve(effect)
+                elif isinstance(effect, Read):
+                    self.reads.append(effect)
                 elif isinstance(effect, Free):
                     for location, size in effect.places:
                         self.live[location] -= size
@@ -165,6 +168,15 @@ class Node:
                 self._commit(at_once)
         if not self.lazy and self.pending:
             self.commit()
+        if not self.lazy:
+            self.read()
+
+    def read(self) -> None:
+        """What the core wants to read has been read."""
+        while self.reads:
+            wanted = self.reads.pop(0)
+            wanted.then(self.batches.get(wanted.stored.location))
+            self._carry_out()
 
     def _append(self, entry: Entry, at_once: list[Entry]) -> None:
         payload = None if entry.payload is None else bytes(entry.payload)

@@ -6,12 +6,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.cluster.members.world import SHARDS, World
+from tests.cluster.outbox import test_late_stages as late_stages
+from tests.cluster.outbox.fabric import Fabric
+from tests.cluster.outbox.test_growing import grow, info_of
 from tests.engine import test_mixed_levels as mixed_levels
 from tests.engine.test_repairs import damage, fetch, forget_recent, member, repaired
 
 from penstock.cluster.map import Speaks
 from penstock.cluster.replication import tail
-from penstock.errors import ConflictError, NotFoundError, PenstockError
+from penstock.errors import ConflictError, DamagedError, NotFoundError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import PUSH, PushExtra, Verb
@@ -167,3 +170,32 @@ def test_a_copy_that_lacks_a_damaged_batch_can_be_started_again(monkeypatch: pyt
     world.start(away)
     world.run(5_000_000)
     assert member(world, away).engine.recovered["damages"] == []
+
+
+def test_a_damaged_one_of_a_topic_that_has_grown_is_repaired_and_passed_on():
+    fabric = Fabric(6)
+    topic = fabric.topic("t", 2)
+    stored = late_stages.stage(fabric, topic, 1)
+    grow(fabric, topic, 6)
+    forget_recent(fabric)
+    for shard in stored:
+        damage(fabric, fabric.owner(shard), shard)
+    assert late_stages.publish(fabric, 1, stored).outcome == "published"
+    late_stages.check(fabric, topic, {1: 1})
+
+
+def test_one_of_a_topic_that_has_grown_and_that_nobody_can_read_is_damaged_where_it_is():
+    fabric = Fabric(7)
+    topic = fabric.topic("t", 2)
+    stored = late_stages.stage(fabric, topic, 1)
+    grow(fabric, topic, 6)
+    forget_recent(fabric)
+    shard = next(iter(stored))
+    for node in fabric.hosts:
+        damage(fabric, node, shard)
+    assert late_stages.publish(fabric, 1, stored).outcome == "published"
+    fabric.calm()
+    assert not fabric.shard(shard).staging.stages
+    partition = info_of(fabric, topic).placement.index(shard)
+    with pytest.raises(DamagedError):
+        fabric.values(topic, partition, shard)

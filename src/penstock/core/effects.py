@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from penstock.core.index import Stored
 from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
 
@@ -64,6 +66,17 @@ class Serve:
 
 
 @dataclass(slots=True)
+class Read:
+    """Read a batch of a shard, given with what its record says of it, and hand it over: later, and
+    None if nobody has it whole."""
+
+    shard: int
+    meta: bytes
+    stored: Stored
+    then: Callable[[Buffer | None], None]
+
+
+@dataclass(slots=True)
 class Free:
     """Bytes of records are not needed any more: their locations, and how many of each."""
 
@@ -77,4 +90,4 @@ class Close:
     connection: int
 
 
-Effect: TypeAlias = Append | Send | Deliver | Serve | Free | Close
+Effect: TypeAlias = Append | Send | Deliver | Serve | Read | Free | Close

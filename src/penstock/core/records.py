@@ -256,11 +256,20 @@ class StagesDropped(_Note):
 
 class StagesShown(_Note):
     """Stages are published: the place of each batch, by what stands in its bytes; -1: nobody is
-    given it, because a message with its id is there already."""
+    given it, because a message with its id is there already; -2: it is late, and waits to be
+    passed on."""
 
     stages: list[bytes]
     at_us: int
     placed: list[tuple[int, int]]
+
+
+class LateShown(_Note):
+    """A late batch cannot be told apart: it is published as a whole where it was staged."""
+
+    stamped: int
+    base: int
+    at_us: int
 
 
 class PublicationMade(_Note):
@@ -336,13 +345,14 @@ Note = (
     Committed | Claimed | Trimmed | Thinned | Written | Removed | Registered | Forgotten | Defined
     | Deleted | SessionBegun | SessionEnded | Delivered | SessionOpened | SessionBound
     | SessionClosed | Unbound | Sealed | Opened | StagesSecured | StagesDropped | StagesShown
-    | PublicationMade | PublicationRefused | PublicationsForgotten | Reserved | ReservationSealed
-    | ReservationsEnded | BooksForgotten | ReservationRefused
+    | LateShown | PublicationMade | PublicationRefused | PublicationsForgotten | Reserved
+    | ReservationSealed | ReservationsEnded | BooksForgotten | ReservationRefused
 )  # fmt: skip
 
 
 class Drop(NamedTuple):
-    """Messages of a queue that leave a shard, nobody having been given any: a whole batch."""
+    """Messages of a queue that leave a shard, nobody having been given any: a whole batch. Or one
+    that was staged, and is late."""
 
     stream: int
     position: int

@@ -19,7 +19,7 @@ from penstock.core.publications import PUBLICATION_NOTES, Publications
 from penstock.core.queue import QueueShard, Totals
 from penstock.core.records import Forward, Kind, PushMeta
 from penstock.core.session_notes import SESSION_NOTES, Session
-from penstock.core.staged import STAGED, STAGING_NOTES, Staging
+from penstock.core.staged import STAGED, STAGING_NOTES, Staging, passed_on
 from penstock.core.table import Cell, TableShard
 from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
@@ -270,7 +270,9 @@ class Shard:
         if txn.producer:
             self.producers.accept(txn.producer, 0, txn.sequence, 1, number, now_us)
         for stream, position, span in record.drops:
-            if stream in self.streams:
+            if stream in self.streams and position >= STAGED:
+                passed_on(self, stream, position)
+            elif stream in self.streams:
                 queue, drop = self.queue(stream), Change(Op.DROP, span, 0, position)
                 if not queue.changes_lost(drop):
                     queue.changed(drop, now_us)

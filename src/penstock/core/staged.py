@@ -3,31 +3,44 @@
 A staged batch has no place in its queue or partition yet. What stands in its bytes is a base of its
 own, `STAGED` and the number of its record, by which the cleaner, copies and repairs know it; that
 stays so when a small record (`StagesShown`) gives it its place. Nothing is written again then.
+
+Only a batch whose topic has grown since it was placed is late: it stays in its stage, published and
+not yet seen, until its rows have been passed on (`core.late_stages`).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.index import BatchIndex, Stored
 from penstock.core.queue import Lane, Places, QueueShard
-from penstock.core.records import Folds, PushMeta, StagesDropped, StagesSecured, StagesShown
-from penstock.wire.batch import Header
+from penstock.core.records import (
+    Folds,
+    LateShown,
+    PushMeta,
+    StagesDropped,
+    StagesSecured,
+    StagesShown,
+)
+from penstock.wire.batch import Columns, Header
+from penstock.wire.growth import ANY_GENERATION
 
 if TYPE_CHECKING:
-    from penstock.core.shard import Shard, Stream
+    from penstock.core.shard import Shard
 
 STAGED = 1 << 60  # above all offsets, and all positions of queues
 STAGE_BYTES = 16  # of the id of a stage
+NOBODY, LATE = -1, -2  # instead of a place: see `StagesShown`
 SECURED_US = 7 * 86_400 * 1_000_000  # so long the home may be unreachable after it has decided
 _NAME = struct.Struct(f"<{STAGE_BYTES}sQ")
 
 
 class Staged(NamedTuple):
     """One staged batch: where it belongs, and what its header says that counts when it is shown.
-    `generation` is that of its topic when it was placed."""
+    `generation` is that of its topic when its keys placed it."""
 
     stamped: int
     stream: int
@@ -36,7 +49,7 @@ class Staged(NamedTuple):
     priority: int = 0
     due_us: int = 0
     ttl_ms: int = 0
-    generation: int = 0
+    generation: int = ANY_GENERATION
     id: bytes = b""
     damaged: bool = False
 
@@ -88,6 +101,7 @@ class Staging:
     def __init__(self) -> None:
         self.index = BatchIndex()
         self.stages: dict[bytes, Stage] = {}
+        self.late: dict[bytes, None] = {}  # those that are published, in this order
         self.bytes = 0
 
     def stage(self, name: bytes, ttl_us: int) -> Stage:
@@ -102,9 +116,10 @@ class Staging:
         name, ttl_us, message_id = read_name(meta.id)
         stage = self.stage(name, ttl_us)
         stage.touched_us = max(stage.touched_us, header.arrived_us)
+        generation = header.generation if header.columns & Columns.KEYS else ANY_GENERATION
         stage.batches[meta.base] = Staged(
             meta.base, meta.stream, meta.partition, meta.count, header.priority, header.due_us,
-            header.ttl_ms, header.generation, message_id,
+            header.ttl_ms, generation, message_id,
         )  # fmt: skip
         self.index.append(meta.base, meta.count, location, length, header.arrived_us)
         stage.bytes += length
@@ -125,20 +140,49 @@ class Staging:
             self.bytes -= stored.length
         return stored
 
-    def dropped(self, name: bytes) -> Places:
-        """A stage is gone; where its batches were."""
+    def dropped(self, name: bytes, but: AbstractSet[int] = frozenset()) -> Places:
+        """A stage is gone, but for what is late of it; where its other batches were."""
         stage = self.stages.pop(name, None)
-        taken = [self.take(stamped) for stamped in stage.batches] if stage is not None else []
+        if stage is None:
+            return []
+        taken = [self.take(stamped) for stamped in stage.batches if stamped not in but]
+        late = {stamped: each for stamped, each in stage.batches.items() if stamped in but}
+        if late:
+            self.stages[name] = stage
+            self.late[name] = None
+            stage.batches, stage.leaving = late, False
         return [(each.location, each.live_bytes) for each in taken if each is not None]
+
+    def first_late(self) -> tuple[Stage, Staged] | None:
+        """The late batch that is to be passed on before all others."""
+        for name in self.late:
+            stage = self.stages[name]
+            return stage, next(iter(stage.batches.values()))
+        return None
+
+    def take_late(self, stamped: int) -> tuple[Staged, Stored | None] | None:
+        """Takes a late batch out of its stage, without freeing it; None if it is not there."""
+        for name in self.late:
+            stage = self.stages[name]
+            if stamped in stage.batches:
+                staged = stage.batches.pop(stamped)
+                self._forget_empty(name)
+                return staged, self.take(stamped)
+        return None
+
+    def _forget_empty(self, name: bytes) -> None:
+        if name in self.late and not self.stages[name].batches:
+            del self.stages[name], self.late[name]
 
     def drop_stream(self, stream: int) -> Places:
         """A stream is gone: what was staged for it is, too. Its stages stay, and lack that."""
         freed: Places = []
-        for stage in self.stages.values():
+        for name, stage in list(self.stages.items()):
             for stamped in [s for s, each in stage.batches.items() if each.stream == stream]:
                 del stage.batches[stamped]
                 if (stored := self.take(stamped)) is not None:
                     freed.append((stored.location, stored.live_bytes))
+            self._forget_empty(name)
         return freed
 
     def moved(self, before: Stored, length: int) -> None:
@@ -160,16 +204,17 @@ class Staging:
             for name, each in self.stages.items()
             if each.batches
         ]
-        return [rows, self.index.snapshot()] if rows else []
+        return [rows, self.index.snapshot(), list(self.late)] if rows else []
 
     @classmethod
     def restore(cls, data: list[Any]) -> Staging:
         """The staging that made this snapshot; call `restart` before use."""
         staging = cls()
-        rows, columns = data or ([], None)
+        rows, columns, late = data or ([], None, [])
         for name, ttl_us, batches, secured, size in rows:
             items = {each.stamped: each for each in map(Staged._make, batches)}
             staging.stages[name] = Stage(ttl_us, items, secured, size)
+        staging.late = dict.fromkeys(late)
         if columns is not None:
             staging.index = BatchIndex.restore(columns)
             staging.bytes = sum(stored.length for stored in staging.index.rows())
@@ -197,35 +242,48 @@ def _shown(shard: Shard, note: StagesShown, number: int, now_us: int) -> None:
             batches.update(stage.batches)
     for stamped, base in note.placed:
         staged = batches.get(stamped)
-        definition = None if staged is None else shard.streams.get(staged.stream)
-        if staged is None or definition is None or base < 0:  # what is left is freed below
-            continue
-        if staged.damaged:
-            count = staged.count
-            shard.lost(PushMeta(staged.stream, staged.partition, base, count, 0, 0, 0))
-        elif (stored := shard.staging.take(stamped)) is not None:
-            _show(shard, definition, staged, stored, base, note.at_us)
+        if staged is not None and base >= 0:  # what is left is freed below, unless it is late
+            stored = None if staged.damaged else shard.staging.take(stamped)
+            _place(shard, staged, stored, base, note.at_us)
+    late = {stamped for stamped, base in note.placed if base == LATE}
     for name in note.stages:
-        _free(shard, name)
+        _free(shard, name, late)
 
 
-def _free(shard: Shard, name: bytes) -> None:
+def _late_shown(shard: Shard, note: LateShown, number: int, now_us: int) -> None:
+    if (found := shard.staging.take_late(note.stamped)) is not None:
+        _place(shard, *found, note.base, note.at_us)
+
+
+def passed_on(shard: Shard, stream: int, stamped: int) -> None:
+    """Folds that the rows of a late batch are in the outbox."""
+    found = shard.staging.take_late(stamped)
+    if found is not None and (stored := found[1]) is not None:
+        shard.streams[stream].totals.free([(stored.location, stored.live_bytes)])
+
+
+def _free(shard: Shard, name: bytes, but: AbstractSet[int] = frozenset()) -> None:
     stage = shard.staging.stages.get(name)
     streams = [] if stage is None else [each.stream for each in stage.batches.values()]
-    freed = shard.staging.dropped(name)
+    freed = shard.staging.dropped(name, but)
     definition = next((shard.streams[s] for s in streams if s in shard.streams), None)
     if freed and definition is not None:
         definition.totals.free(freed)
 
 
-def _show(
-    shard: Shard, definition: Stream, staged: Staged, stored: Stored, base: int, at_us: int
+def _place(
+    shard: Shard, staged: Staged, stored: Stored | None, base: int, at_us: int
 ) -> None:
-    """A batch gets its place. A topic that has grown since the batch was placed in it has the same
-    to do here as for a batch that an outbox brings too late: `staged.generation` tells."""
+    """A batch gets its place, and one that is damaged, too."""
+    definition = shard.streams.get(staged.stream)
+    if definition is None:
+        return
+    if stored is None:
+        shard.lost(PushMeta(staged.stream, staged.partition, base, staged.count, 0, 0, 0))
+        return
     header = Header(
         b"", stored.length, base, 0, 0, at_us, 0, 0, 0, staged.priority, 0, staged.count, 0, 0, 0,
-        staged.due_us, staged.ttl_ms, staged.generation, 0, 0,
+        staged.due_us, staged.ttl_ms, 0, 0, 0,
     )  # fmt: skip
     if definition.info.kind == "topic":
         partition = shard.partition(staged.stream, staged.partition)
@@ -239,4 +297,9 @@ def _show(
     queue.lane(staged.priority).index.stamp(base, staged.stamped)
 
 
-STAGING_NOTES: Folds = {StagesSecured: _secured, StagesDropped: _dropped, StagesShown: _shown}
+STAGING_NOTES: Folds = {
+    StagesSecured: _secured,
+    StagesDropped: _dropped,
+    StagesShown: _shown,
+    LateShown: _late_shown,
+}

@@ -12,6 +12,7 @@ from functools import partial
 
 from penstock.core.forwards import Forwards
 from penstock.core.kernel import Kernel
+from penstock.core.late_stages import LateStages, is_late
 from penstock.core.outbox import DropStages, PublishStages
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
@@ -28,7 +29,7 @@ from penstock.core.records import (
     pack_push,
 )
 from penstock.core.shard import ORIGIN_BITS, Shard, Stream
-from penstock.core.staged import STAGE_BYTES, STAGED, Stage, Staged, pack_name
+from penstock.core.staged import LATE, NOBODY, STAGE_BYTES, STAGED, Stage, Staged, pack_name
 from penstock.core.topics import Topics
 from penstock.errors import ConflictError, InvalidError, LimitError, NotFoundError
 from penstock.wire import messages as m
@@ -57,6 +58,7 @@ class Stages:
         self.topics = topics
         self.pushes = pushes
         self.forwards = forwards
+        self.late = LateStages(kernel, topics, pushes, forwards)
         pushes.stages = self
         forwards.carriers[PublishStages] = self._publish
         forwards.carriers[DropStages] = self._drop
@@ -84,7 +86,7 @@ class Stages:
         if stage is None and len(shard.staging.stages) >= MAX_STAGES:
             raise LimitError(f"{MAX_STAGES:,} stages are in one shard already")
         if stage is not None:
-            self._check_stage(stage, batch)
+            self._check_stage(shard, extra.stage, stage, batch)
         size = batch.header.length + sum(each.staging.bytes for each in self.kernel.shards)
         if size > MAX_STAGED_BYTES:
             raise LimitError(f"{size:,} bytes would be staged on this node")
@@ -97,8 +99,8 @@ class Stages:
                 advice="Upgrade the other nodes first.",
             )
 
-    def _check_stage(self, stage: Stage, batch: Batch) -> None:
-        if stage.secured or stage.leaving:
+    def _check_stage(self, shard: Shard, name: bytes, stage: Stage, batch: Batch) -> None:
+        if stage.secured or stage.leaving or name in shard.staging.late:
             raise ConflictError("this stage is being published: nothing can be added to it")
         if len(stage.batches) + stage.coming >= MAX_STAGE_BATCHES:
             raise LimitError(f"a stage has {MAX_STAGE_BATCHES:,} batches in one shard already")
@@ -146,7 +148,7 @@ class Stages:
         or published."""
         for part in parts:
             stage = shard.staging.stages.get(part.stage)
-            if stage is not None and (stage.coming or stage.leaving):
+            if stage is not None and self._idle(shard, part.stage) is None:
                 raise ConflictError("a stage is still being written, or is being published")
             if stage is None or stage.messages != part.messages:
                 found = 0 if stage is None else stage.messages
@@ -171,13 +173,15 @@ class Stages:
     def _idle(self, shard: Shard, name: bytes) -> Stage | None:
         """A stage to which nothing happens at the moment; what is logged now is folded now."""
         stage = shard.staging.stages.get(name)
-        return None if stage is None or stage.coming or stage.leaving else stage
+        if stage is None or stage.coming or stage.leaving or name in shard.staging.late:
+            return None
+        return stage
 
     # --- how they end ----------------------------------------------------------------------
 
     def _publish(self, part: PublishStages, shard: Shard, forward: Forward) -> Entry | None:
         """Gives all batches of stages their places. They are visible once that is committed."""
-        stages = {name: shard.staging.stages.get(name) for name in part.stages}
+        stages = {name: self._unpublished(shard, name) for name in part.stages}
         found = {name: each for name, each in stages.items() if each is not None}
         if not found:
             return None
@@ -197,14 +201,20 @@ class Stages:
         shard.invisible.add(entry.number)
         return entry
 
+    def _unpublished(self, shard: Shard, name: bytes) -> Stage | None:
+        stage = shard.staging.stages.get(name)
+        return None if stage is None or stage.leaving or name in shard.staging.late else stage
+
     def _place(self, shard: Shard, staged: Staged) -> int:
-        """The base of a batch that becomes visible; -1: a message with its id is there."""
+        """The base of a batch that becomes visible, or why it gets none (see `StagesShown`)."""
         stream = self.kernel.streams[staged.stream]
+        if is_late(stream, staged):
+            return LATE
         ids = shard.queue(staged.stream).ids if staged.id else None
         if ids is not None:
             ids.expire(self.kernel.now_us - stream.options.id_window_ms * 1000)
             if ids.find(staged.id) is not None:
-                return -1
+                return NOBODY
         base = self.pushes.place_rows(
             shard, stream, staged.partition, staged.priority, staged.count
         )
@@ -217,6 +227,7 @@ class Stages:
     ) -> None:
         shard.invisible.discard(entry.number)
         shard.noted(note, entry.number, self.kernel.now_us)
+        self.late.begin(shard)
         for stream, number in sorted(touched) if shard.owned else ():
             definition = self.kernel.streams.get(stream)
             if definition is None:
@@ -260,11 +271,12 @@ class Stages:
         self.kernel.timers.at(now_us + EXPIRE_EVERY_US, self._expire)
         for shard in self.kernel.shards:
             if shard.staging.stages and shard.owned:
+                self.late.begin(shard)
                 over = list(self._overdue(shard, now_us))
                 if over:
                     self.kernel.note(shard, StagesDropped(over), Durability.WRITTEN)
 
     def _overdue(self, shard: Shard, now_us: int) -> Iterator[bytes]:
         for name, stage in shard.staging.stages.items():
-            if stage.deadline_us <= now_us and not stage.coming and not stage.leaving:
+            if stage.deadline_us <= now_us and self._idle(shard, name) is not None:
                 yield name

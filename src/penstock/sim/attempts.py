@@ -30,13 +30,17 @@ class Attempt:
 
 
 class Commits:
-    """One committer's side of the history."""
+    """One committer's side of the history. With `keys`, its messages have so many: then each is a
+    line of its own, because a topic that grows may have one of an attempt before another."""
 
-    def __init__(self, history: History, world: World, stream: str, who: str) -> None:
+    def __init__(
+        self, history: History, world: World, stream: str, who: str, keys: int = 0
+    ) -> None:
         self._history = history
         self._world = world
         self._stream = stream
         self._who = who
+        self._keys = keys
         self._count = 0
 
     def begin(self, stages: int) -> Attempt:
@@ -58,7 +62,11 @@ class Commits:
         return (each for each in self._history.attempts if each.stream == self._stream)
 
     def _push(self, name: str, line: str, row: int) -> Push:
-        push = Push(self._stream, name.encode(), None, line, row, self._world.now_us)
+        key = None
+        if self._keys:
+            key = b"key-%d" % self._world.between(0, self._keys - 1)
+            line, row = name, 0
+        push = Push(self._stream, name.encode(), key, line, row, self._world.now_us)
         return self._history.push(push)
 
     def bytes_of(self, pushes: Sequence[Push]) -> list[bytes]:

@@ -28,7 +28,7 @@ from penstock.sim.history import History
 from penstock.sim.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.retention import LatestPublisher, LatestReader, TrimmedReader
 from penstock.sim.sessions import SessionHolder, SessionLooker
-from penstock.sim.staged import Committer, Reserver
+from penstock.sim.staged import Committer, KeyCommitter, Reserver
 from penstock.sim.tables import TableClient, Transactor
 from penstock.sim.terms import (
     ExpiringProducer,
@@ -106,6 +106,7 @@ SESSIONS = Stream("table", "sessions", {})
 CLAIMED = Stream("topic", "claimed", {"partitions": 1})
 STAGED = Stream("topic", "staged", {"partitions": 2})
 STAGED_QUEUE, RESERVED = _queue("staged-queue"), _queue("reserved")
+STAGED_GROWING = Stream("topic", "staged-growing", {"partitions": 2})
 AGED = Stream("topic", "aged", {"partitions": 2, "retention_ms": 2500})
 SIZED = Stream("topic", "sized", {"partitions": 1, "retention_bytes": 6000})
 GROWING = Stream("topic", "growing", {"partitions": 2})
@@ -186,6 +187,17 @@ PARTS: dict[str, Part] = {
             ("c1", _plays(Consumer, STAGED_QUEUE)),
         ),
         ((check_staged, STAGED), (check_staged, STAGED_QUEUE)),
+    ),
+    "staged-growing": Part(
+        (STAGED_GROWING,),
+        (
+            ("t1", _plays(KeyCommitter, STAGED_GROWING)),
+            ("t2", _plays(KeyCommitter, STAGED_GROWING)),
+            ("p3", _plays(KeyPublisher, STAGED_GROWING)),
+            ("k1", _plays(Grower, STAGED_GROWING)),
+            ("c3", _plays(KeyReader, STAGED_GROWING)),
+        ),
+        ((check_keys, STAGED_GROWING), (check_staged, STAGED_GROWING)),
     ),
     "reserved": Part(
         (RESERVED,),

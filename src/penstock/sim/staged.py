@@ -12,6 +12,7 @@ from penstock.errors import ConflictError, NotFoundError, PenstockError
 from penstock.sim.actors import RETRY_US, Actor
 from penstock.sim.attempts import KEY, Attempt, Commits, Holds
 from penstock.sim.client import Script, Sleep
+from penstock.sim.growth import KEYS
 from penstock.wire.messages import Reservation
 
 EXPIRES_S = 100_000.0  # longer than any run
@@ -21,11 +22,13 @@ TRIES = 8
 class Committer(Actor):
     """Attempt after attempt, against others: stages, and publishes once it is all there."""
 
+    keys = 0
+
     def run(self) -> Script[None]:
         """Until the work is over."""
         opened = self.open_topic() if self.stream.kind == "topic" else self.open_queue()
         stream = yield from opened
-        commits = Commits(self.history, self.world, self.stream.name, self.client.name)
+        commits = Commits(self.history, self.world, self.stream.name, self.client.name, self.keys)
         while self.busy:
             yield from self.rest(500_000)
             attempt = commits.begin(self.world.between(1, 2))
@@ -36,6 +39,8 @@ class Committer(Actor):
             if self.world.chance(0.1):  # it is forgotten, or dropped
                 yield from self._drop(stream._fabric, tokens)
             else:
+                if self.keys and self.world.chance(0.5):  # it may grow meanwhile
+                    yield from self.rest(2_000_000)
                 yield from self._publish(stream._fabric, attempt, tokens, commits)
 
     def _stage(
@@ -46,7 +51,8 @@ class Committer(Actor):
             stage = StageState(stream, EXPIRES_S)
             stage.id = self.world.random.randbytes(STAGE_BYTES)
             values, size = commits.bytes_of(pushes), self.world.between(1, 4)
-            yield from stage._counted(push_many(stage, values, batch=size))
+            keys = [push.key for push in pushes] if self.keys else None
+            yield from stage._counted(push_many(stage, values, keys=keys, batch=size))
             tokens.append(stage.token)
         return tokens
 
@@ -74,6 +80,12 @@ class Committer(Actor):
             yield from ops_stage.discard_staged(fabric, tokens)
         except PenstockError:
             return
+
+
+class KeyCommitter(Committer):
+    """Stages by key, in a topic that grows meanwhile."""
+
+    keys = KEYS
 
 
 class Reserver(Actor):

@@ -11,6 +11,7 @@ from penstock.client.ops_reserve import ReservedReader
 from penstock.client.stages import StageToken
 from penstock.errors import ConflictError, NotFoundError, PenstockError
 from penstock.sim.attempts import KEY, Attempt, Commits, Holds
+from penstock.sim.cluster.growth import KEYS
 from penstock.sim.cluster.stage import RETRY_S, Actor
 from penstock.sim.staged import EXPIRES_S
 from penstock.wire.messages import Reservation
@@ -21,10 +22,12 @@ TRIES = 8
 class Committer(Actor):
     """Attempt after attempt, against others: stages, and publishes once it is all there."""
 
+    keys = 0
+
     async def run(self) -> None:
         """Until the work is over."""
         stream = await self.open()
-        commits = Commits(self.history, self.world, self.stream.name, self.name)
+        commits = Commits(self.history, self.world, self.stream.name, self.name, self.keys)
         while self.busy:
             await self.rest(2_500_000)
             attempt = commits.begin(self.world.between(1, 2))
@@ -32,19 +35,25 @@ class Committer(Actor):
             try:
                 for pushes in attempt.pushes:
                     stage = stream.stage(EXPIRES_S)
-                    await self._stage(stage, commits.bytes_of(pushes))
+                    keys = [push.key for push in pushes] if self.keys else None
+                    await self._stage(stage, commits.bytes_of(pushes), keys)
                     tokens.append(stage.token)
                 if self.world.chance(0.1):  # it is forgotten, or dropped
                     await self.fabric.discard_staged(tokens)
                     continue
             except PenstockError:
                 continue
+            if self.keys and self.world.chance(0.5):  # it may grow meanwhile
+                await self.rest(10_000_000)
             await self._publish(attempt, tokens, commits)
 
-    async def _stage(self, stage: AsyncTopicStage | AsyncQueueStage, values: list[bytes]) -> None:
+    async def _stage(
+        self, stage: AsyncTopicStage | AsyncQueueStage, values: list[bytes],
+        keys: list[bytes | None] | None,
+    ) -> None:  # fmt: skip
         size = self.world.between(1, 4)
         if isinstance(stage, AsyncTopicStage):
-            await stage.publish_many(values, batch=size)
+            await stage.publish_many(values, keys=keys, batch=size)
         else:
             await stage.push_many(values, batch=size)
 
@@ -67,6 +76,12 @@ class Committer(Actor):
     @property
     def _key(self) -> str:
         return f"{KEY}-{self.stream.name}"
+
+
+class KeyCommitter(Committer):
+    """Stages by key, in a topic that grows meanwhile."""
+
+    keys = KEYS
 
 
 class Reserver(Actor):
