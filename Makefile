@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml setup.py src/penstock/wire/_packing.c
 	  exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check --no-input --prefer-binary \
-	  --progress-bar off -e '.[dev]'
+	  --progress-bar off -e '.[dev,spark]'
 	@touch $@
 
 demo: setup ## show what Penstock does, in a minute
@@ -37,7 +37,8 @@ groups: setup ## add, pause, kill members of a group for MINUTES=10, and check a
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check
 	$(BIN)/mypy src tests tools
-	$(BIN)/pytest -q -m "not slow" -n 2 --dist worksteal
+	$(BIN)/pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/spark
+	$(BIN)/pytest -q -m "not slow" tests/spark  # one session of Spark for all of them
 
 lint: setup ## check style
 	$(BIN)/ruff check

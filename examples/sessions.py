@@ -3,8 +3,9 @@
 import tempfile
 
 import penstock
-from penstock.consumers.generator import CLOSING_KEY, Clicks, is_end
-from penstock.consumers.sessions import Sessionizer, decode_session, session_order, text
+from penstock.consumers import Clicks, Sessionizer, decode_session
+from penstock.consumers.generator import CLOSING_KEY, is_end
+from penstock.consumers.sessions import session_order, text
 
 CLICKS = Clicks(seed=7, chains=100)  # what people do, made from a seed; its sessions are known
 

@@ -42,7 +42,8 @@ LAYERS: dict[str, frozenset[str]] = {
     "consumers": PUBLIC_CLIENT,
     "tasks": PUBLIC_CLIENT,
     "bridge": PUBLIC_CLIENT,
-    "spark": PUBLIC_CLIENT,
+    # Its operators run the assembler of the consumers, so that both give the same records.
+    "spark": PUBLIC_CLIENT | {"consumers"},
     SURFACE: BELOW_SHELLS | SHELLS | UPPER | {"embedded", "testing"},
     "cli": BELOW_SHELLS | SHELLS | UPPER | {"testing", SURFACE},
 }

@@ -167,6 +167,16 @@ def test_a_subscription_starts_where_it_is_told_to(fabric):
     assert nothing(topic, start="end")
 
 
+def test_a_subscription_starts_from_an_offset_of_each_partition(fabric):
+    topic = fabric.topic("t", PARTITIONS)
+    publish_evenly(topic, 4)
+    found = take(topic, 3, start={1: 3, 5: 2}, partitions=[5, 1])
+    assert sorted((each.partition, each.offset) for each in found) == [(1, 3), (5, 2), (5, 3)]
+    for wrong in ({1: 3}, {1: 3, 5: -1}):
+        with pytest.raises(InvalidError):
+            take(topic, 1, start=wrong, partitions=[5, 1])
+
+
 def test_a_group_goes_on_where_it_has_committed(fabric):
     topic = fabric.topic("t", PARTITIONS)
     publish_evenly(topic, 4)

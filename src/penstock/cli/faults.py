@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from penstock.cli.benchmarks.report import console_for
 from penstock.cli.command import told_errors
+from penstock.cli.faulting.folder import run_folder
 from penstock.cli.faulting.network import enter
 from penstock.cli.faulting.queue_work import RATE
 from penstock.cli.faulting.report import as_json, show
@@ -38,14 +38,16 @@ def faults(
     left_out = "it was not asked for" if loopback else enter(sys.argv[1:])
     console = console_for(stderr=json_output)
     signal.signal(signal.SIGTERM, _interrupt)
-    with told_errors(json_output), _folder(keep) as folder:
-        outcome = _run(folder, minutes * 60, left_out, console)
+    with told_errors(json_output), run_folder(keep, "penstock-faults-") as folder:
+        outcome = _run(folder.path, minutes * 60, left_out, console)
+        folder.keep |= not outcome.correct
     if json_output:
         typer.echo(json.dumps(as_json(outcome), indent=2))
     else:
         show(console, outcome)
     if not outcome.correct:
         console.print("[red]A promise was broken, or could not be checked.[/]")
+        console.print(f"History and logs are kept in {folder.path}")
         raise typer.Exit(1)
 
 
@@ -84,17 +86,6 @@ def _ticking(progress: Progress, task: TaskID, run: Run) -> Iterator[None]:
     finally:
         over.set()
         ticker.join()
-
-
-@contextmanager
-def _folder(keep: str) -> Iterator[Path]:
-    if keep:
-        folder = Path(keep)
-        folder.mkdir(parents=True)
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="penstock-faults-") as made:
-        yield Path(made)
 
 
 def _interrupt(*_: object) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from penstock.cli.benchmarks.report import console_for
 from penstock.cli.command import told_errors
+from penstock.cli.faulting.folder import run_folder
 from penstock.cli.grouping.report import as_json, show
 from penstock.cli.grouping.run import Outcome, Plan, Run
 from penstock.consumers.settings import GUARANTEES
@@ -56,19 +56,21 @@ def groups(
     seed = seed or random.SystemRandom().randrange(1, _SEEDS)
     chosen = GUARANTEES if guarantee is Chosen.ALL else (guarantee.value,)
     outcomes = []
-    with told_errors(json_output), _folder(keep) as folder:
+    with told_errors(json_output), run_folder(keep, "penstock-groups-") as folder:
         for name in chosen:
             plan = Plan(
                 name, minutes * 60 / len(chosen), seed, nodes, partitions, members, rate, lease,
                 gentle,
             )  # fmt: skip
-            outcomes.append(_run(folder / name, plan, console))
+            outcomes.append(_run(folder.path / name, plan, console))
+            folder.keep |= not outcomes[-1].correct
             if not json_output:
                 show(console, outcomes[-1])
     if json_output:
         typer.echo(json.dumps([as_json(outcome) for outcome in outcomes], indent=2))
     if not all(outcome.correct for outcome in outcomes):
         console.print("[red]A promise was broken, or could not be checked.[/]")
+        console.print(f"History and logs are kept in {folder.path}")
         raise typer.Exit(1)
 
 
@@ -106,17 +108,6 @@ def _ticking(progress: Progress, task: TaskID, run: Run) -> Iterator[None]:
     finally:
         over.set()
         ticker.join()
-
-
-@contextmanager
-def _folder(keep: str) -> Iterator[Path]:
-    if keep:
-        folder = Path(keep)
-        folder.mkdir(parents=True)
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="penstock-groups-") as made:
-        yield Path(made)
 
 
 def _interrupt(*_: object) -> None:

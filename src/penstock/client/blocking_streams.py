@@ -244,8 +244,9 @@ class Topic(TopicState):
     ) -> TopicConsumer[TopicMessage] | TopicConsumer[tuple[int, Batch]]:
         """Messages of several partitions (all, unless given) as they come.
 
-        A group goes on where it has committed, and `start` holds where it has not. With `batches`,
-        pairs of partition and batch. Nothing is committed unless `commit()` is called.
+        A group goes on where it has committed, and `start` (as in `read`, or an offset for each
+        partition by itself) holds where it has not. With `batches`, pairs of partition and batch.
+        Nothing is committed unless `commit()` is called.
         """
         state = TopicSubscription(self, group, start, partitions)
         if batches:

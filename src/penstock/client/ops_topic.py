@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -43,7 +43,7 @@ _read_figures = decoder(dict[str, Any])
 
 FOLLOW_S = 5.0  # how long the node holds a fetch at the end of a partition
 
-Start = int | str | datetime
+Start = int | str | datetime | Mapping[int, int]
 T = TypeVar("T")
 
 
@@ -193,7 +193,15 @@ def delete(topic: TopicState) -> Steps[bool]:
 def starting_offsets(
     topic: TopicState, start: Start, partitions: Sequence[int]
 ) -> Steps[dict[int, int]]:
-    """An offset for each of these partitions: a number, "start", "end" or a time."""
+    """An offset for each of these partitions: a number, "start", "end", a time, or a number for
+    each by itself."""
+    if isinstance(start, Mapping):
+        found: dict[int, int] = {}
+        for each in partitions:
+            if each not in start:
+                raise InvalidError(f"no offset to start from is given for partition {each}")
+            found |= yield from starting_offsets(topic, start[each], [each])
+        return found
     if isinstance(start, bool) or not isinstance(start, int | str | datetime):
         raise InvalidError(f"offset {start!r}: use a number, 'start', 'end' or a datetime")
     if isinstance(start, int):

@@ -17,6 +17,7 @@ from penstock.core.liveness import Liveness, grown_partition
 from penstock.core.partition import Partition
 from penstock.core.records import Thinned
 from penstock.core.runs import rows_of
+from penstock.engine.scrubbing import EVERY_US, PAUSE_US, Scrub
 from penstock.engine.thinning import Thinning
 from penstock.store.checkpoint import CheckpointWriter, drop_older
 from penstock.store.cleaner import Cleaner, Move, Positions
@@ -41,11 +42,14 @@ _OVER = object()
 
 
 class Pace(NamedTuple):
-    """When there is enough to do: journal between two checkpoints, and what is worth cleaning."""
+    """When there is enough to do: journal between two checkpoints, and what is worth cleaning; and
+    how often old files are read through, with which pauses."""
 
     checkpoint_bytes: int = 384 << 20
     checkpoint_records: int = 200_000
     limits: Limits = Limits()
+    scrub_every_us: int = EVERY_US
+    scrub_pause_us: int = PAUSE_US
 
 
 class Step:
@@ -62,6 +66,8 @@ class Maintenance:
         self.engine = engine
         self.cleaner = cleaner
         self.pace = pace
+        now_us = engine.fabric.kernel.now_us
+        self.scrub = Scrub(engine, now_us, pace.scrub_pause_us, pace.scrub_every_us)
         self.checkpoints = 0
         self.begun = 0  # checkpoints; the last of them may be under way
         self.finished = 0  # the number, among those begun, of the last that is durable
@@ -99,11 +105,13 @@ class Maintenance:
             return None
         self._wait_us = 0
         if self._work is None:
-            if not self._wanted and (not self.changed or now_us < self._look_us):
-                return None
-            self._work = self._choose()
+            if self._wanted or (self.changed and now_us >= self._look_us):
+                self._work = self._choose()
+                if self._work is None:
+                    self.changed, self._look_us = False, now_us + LOOK_EVERY_US
+            if self._work is None and now_us >= self.scrub.due_us:
+                self._work = self.scrub.round(now_us)
             if self._work is None:
-                self.changed, self._look_us = False, now_us + LOOK_EVERY_US
                 return None
         try:
             work = next(self._work, _OVER)
@@ -138,7 +146,9 @@ class Maintenance:
             return None  # there will be an event
         if self._wait_us:
             return self._wait_us
-        return self._look_us if self.changed and self._work is None else None
+        if self._work is not None:
+            return None
+        return min(self._look_us, self.scrub.due_us) if self.changed else self.scrub.due_us
 
     @property
     def waiting(self) -> bool:
@@ -351,7 +361,12 @@ class Maintenance:
 
     def figures(self) -> dict[str, Any]:
         """For `penstock top` and the like."""
-        return {"checkpoints": self.checkpoints, "cleaned_files": self.cleaned_files}
+        return {
+            "checkpoints": self.checkpoints,
+            "cleaned_files": self.cleaned_files,
+            "scrubs": self.scrub.passes,
+            "scrub_damages": self.scrub.damages,
+        }
 
 
 class _Owner:

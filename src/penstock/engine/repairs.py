@@ -25,6 +25,7 @@ from penstock.engine.delivery import places
 from penstock.engine.engine import CopyJob, Engine
 from penstock.engine.reader import Found
 from penstock.engine.repair_messages import Held, RepairMessage, Wanted
+from penstock.engine.scrubbing import live_batches
 from penstock.errors import PenstockError
 from penstock.store.locations import split
 from penstock.store.scan import Damage
@@ -123,12 +124,8 @@ class Repairs:
     def look(self, file: int, damages: Sequence[Damage]) -> None:
         """A file was read through, and parts of it are damaged: what lived there is fetched. Looks
         at all batches of the node; damage is rare."""
-        spans = [(damage.offset, damage.offset + damage.length) for damage in damages]
-        for shard in self._kernel.shards:
-            for meta, stored in shard.batches():
-                number, offset = split(stored.location)
-                if number == file and any(start <= offset < end for start, end in spans):
-                    self._repair(_wanted(shard.id, meta, stored), stored.location)
+        for shard, meta, stored in live_batches(self._kernel, file, damages):
+            self._repair(_wanted(shard, meta, stored), stored.location)
 
     def _repair(self, wanted: Wanted, location: int) -> _Repair | None:
         """The repair of a batch, which may be under way; None if it cannot be tried."""

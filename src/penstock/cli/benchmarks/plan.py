@@ -54,6 +54,8 @@ class Plan:
             sessions = Sessions(self._settings, self._directory, self._stack)
             yield Measurement("sessions, loop and assembler", sessions.alone)
             yield Measurement("sessions, member", sessions.member)
+        if "spark" in chosen:
+            yield from self._on_spark()
         alone: dict[str, dict[str, Alone]] = {
             "memory": {"memory batches": in_batches, "memory singles": one_by_one},
             "recovery": {
@@ -65,6 +67,18 @@ class Plan:
         for group, runs in alone.items():
             for name, run in runs.items() if group in chosen else ():
                 yield Measurement(name, partial(run, self._settings, self._directory), once=True)
+
+    def _on_spark(self) -> Iterator[Measurement]:
+        # Loads PySpark, which is in an extra.
+        from penstock.cli.benchmarks.spark import SparkRuns
+
+        runs = SparkRuns(self._settings, self._directory, self._stack)
+        yield Measurement("spark, ready Arrow", runs.read_ready)
+        yield Measurement("spark, topic", runs.read)
+        yield Measurement("spark, rows", runs.read_rows)
+        yield Measurement("spark, Parquet", runs.read_parquet)
+        yield Measurement("spark sessions", runs.sessions)
+        yield Measurement("spark sessions, per key", runs.sessions_per_key)
 
     def _on_one_node(self, chosen: set[str]) -> Iterator[Measurement]:
         settings, stack = self._settings, self._stack

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 DEFAULT_GROUPS = ("push", "pop", "loop", "latency")
-GROUPS = (*DEFAULT_GROUPS, "memory", "topics", "recovery", "space", "cluster", "sessions")
+GROUPS = (
+    *DEFAULT_GROUPS, "memory", "topics", "recovery", "space", "cluster", "sessions", "spark",
+)  # fmt: skip
 _DISTINCT_VALUES = 50_000
 
 

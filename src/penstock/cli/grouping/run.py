@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -188,6 +190,9 @@ class Run:
             zeros = 0 if left else zeros + 1
             if time.monotonic() >= until:
                 self._trouble.append(f"{left:,} {what} in time")
+                for station in self._stations.values():
+                    if station.running:
+                        os.kill(station.pid, signal.SIGUSR1)  # what hangs is in its log
                 return
             time.sleep(LOOK_SECONDS if left else 1.0)
 

@@ -15,7 +15,7 @@ from penstock.sim.host import Size
 from penstock.sim.world import World
 from penstock.store.files import Limits
 
-SIZE = Size(pace=Pace(192 << 10, 1500, Limits(keep_journal=2)))
+SIZE = Size(pace=Pace(192 << 10, 1500, Limits(keep_journal=2), 10_000_000, 100_000))
 ASK_AGAIN_US = 3_000_000
 MAX_ASKS = 40
 VOTERS = 3  # so many survive the loss of one

@@ -1,0 +1,143 @@
+"""Sessions by Spark are those of the consumer, also when the query is stopped and started."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.consumers.assembler import Assembler
+from penstock.consumers.fragments import Fragments
+from penstock.consumers.generator import Clicks, is_end
+from penstock.consumers.sessions import Sessionizer, SessionRecord, decode_session, session_order
+from penstock.consumers.stateful import Completion, FunctionalStateful
+from penstock.errors import InvalidError
+
+pytest.importorskip("pyspark")
+
+from penstock.spark import SESSION_JSON, sessions, stateful
+
+CLICKS = Clicks(seed=11, blocks=2, chains=150)
+
+
+def publish(topic: penstock.Topic, clicks: Clicks) -> None:
+    """All fragments; the last of all goes to every partition, so that all sessions are over."""
+    *all_but_last, (keys, values, times_us) = clicks.columns()
+    for names, texts, times in all_but_last:
+        topic.publish_many(texts, keys=names, timestamps=(times / 1e6).tolist())
+    for partition in range(topic.partitions):
+        times = (times_us / 1e6).tolist()
+        topic.publish_many(values, keys=keys, timestamps=times, partition=partition)
+
+
+def by_consumer(topic: penstock.Topic, stateful: Any) -> list[bytes]:
+    """What the consumer's assembler makes of the topic."""
+    found = []
+    for partition in range(topic.partitions):
+        assembler = Assembler(stateful, partition=partition)
+        with topic.read(partition) as batches:
+            for batch in batches:
+                step = assembler.take(Fragments.of_batch(batch), 0)
+                found += [each.value for each in step.results]
+    return found
+
+
+def stream_of(spark: Any, url: str, topic: penstock.Topic, rows: int) -> Any:
+    reader = spark.readStream.format("penstock").option("servers", url).option("topic", topic.name)
+    return reader.options(startingOffsets="earliest", maxRowsPerBatch=rows).load()
+
+
+def run(df: Any, out: Path, checkpoint: str) -> None:
+    writer = df.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start(str(out))
+    assert query.awaitTermination(100)
+
+
+def values_in(spark: Any, out: Path) -> list[bytes]:
+    return [bytes(value) for (value,) in spark.read.parquet(str(out)).select("value").collect()]
+
+
+def records(values: list[bytes]) -> list[SessionRecord]:
+    return sorted(map(decode_session, values), key=session_order)
+
+
+def test_sessions_are_those_of_the_consumer(spark, url, topic, checkpoint, tmp_path) -> None:
+    publish(topic, CLICKS)
+    settings: dict[str, Any] = {
+        "end": is_end, "timeout": CLICKS.timeout, "delay": CLICKS.delay, "fragment_id": bytes,
+    }  # fmt: skip
+    out = tmp_path / "out"
+    run(sessions(stream_of(spark, url, topic, 1500), **settings), out, checkpoint)
+    found = values_in(spark, out)
+    assert sorted(found) == sorted(by_consumer(topic, Sessionizer(**settings)))
+    assert records(found) == sorted(CLICKS.answer(), key=session_order)
+
+    from pyspark.sql.functions import col, from_json
+
+    parsed = spark.read.parquet(str(out)).select(
+        from_json(col("value").cast("string"), SESSION_JSON).alias("session"), "first", "count"
+    )
+    row = parsed.where("session.count > 3").first()
+    assert len(row.session.fragments) == row.session["count"]
+    assert row.session.start_us == round(row["first"].timestamp() * 1e6)
+
+
+def test_late_fragments_can_be_had(spark, url, fabric, checkpoint, tmp_path) -> None:
+    topic = fabric.topic("with-late-ones", partitions=1)
+    publish(topic, Clicks(seed=12, blocks=2, chains=150, late=0.05))
+    df = sessions(
+        stream_of(spark, url, topic, 100_000),
+        end=is_end, timeout=CLICKS.timeout, delay=CLICKS.delay, late="side",
+    )  # fmt: skip
+    run(df.where("reason = 'late'"), tmp_path / "out", checkpoint)
+    found = values_in(spark, tmp_path / "out")
+    assert found
+    assert all(value.endswith(b":late") for value in found)
+
+
+def test_any_stateful_runs_in_spark(spark, url, topic, checkpoint, tmp_path) -> None:
+    publish(topic, CLICKS)
+
+    def counting() -> Any:
+        return FunctionalStateful(
+            Completion(timeout=CLICKS.timeout, delay=CLICKS.delay),
+            lambda key: 0,
+            lambda state, fragment: state + 1,
+            lambda state, about: [b"%s %d" % (about.key, state)],
+        )
+
+    run(stateful(stream_of(spark, url, topic, 2000), counting()), tmp_path / "out", checkpoint)
+    found = values_in(spark, tmp_path / "out")
+    assert sorted(found) == sorted(by_consumer(topic, counting()))
+
+
+def test_what_cannot_be_done_is_told(spark, url, topic) -> None:
+    df = spark.read.format("penstock").option("servers", url).option("topic", topic.name).load()
+    with pytest.raises(InvalidError, match="Use readStream"):
+        sessions(df, timeout=5.0)
+    stream = stream_of(spark, url, topic, 10)
+    with pytest.raises(InvalidError, match="Give `buckets`"):
+        sessions(stream.drop("offset"), timeout=5.0)
+    with pytest.raises(InvalidError, match="use 1 to"):
+        sessions(stream, timeout=5.0, buckets=0)
+
+
+@pytest.mark.slow
+def test_silence_ends_sessions_by_the_clock(spark, url, topic, checkpoint) -> None:
+    topic.publish(b"only", key=b"k")
+    df = sessions(stream_of(spark, url, topic, 100), timeout=1.0, delay=0.5, idle_after=0.5)
+    writer = df.writeStream.format("memory").queryName("silence")
+    query = writer.option("checkpointLocation", checkpoint).start()
+    try:
+        until = time.monotonic() + 90
+        while not (found := spark.sql("select value, reason from silence").collect()):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    finally:
+        query.stop()
+    [row] = found
+    assert row.reason == "timeout"
+    assert decode_session(bytes(row.value)).key == "k"
