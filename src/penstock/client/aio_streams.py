@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from penstock.client import ops_fabric, ops_group, ops_push, ops_queue, ops_table, ops_topic
+from penstock.client import (
+    ops_fabric,
+    ops_group,
+    ops_push,
+    ops_queue,
+    ops_reserve,
+    ops_table,
+    ops_topic,
+)
 from penstock.client.aio_loops import (
     AsyncBatchConsumer,
     AsyncConsumer,
@@ -19,10 +27,12 @@ from penstock.client.aio_loops import (
     topic_messages,
 )
 from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
+from penstock.client.aio_stages import AsyncQueueStage, AsyncTopicStage
 from penstock.client.consume import ConsumeState
 from penstock.client.messages import LeasedMessage, TopicMessage
 from penstock.client.settle import SettleRequest
 from penstock.client.shells import awaitable
+from penstock.client.stages import DAY_S
 from penstock.client.state import (
     NamedProducerState,
     QueueState,
@@ -33,7 +43,7 @@ from penstock.client.subscribe import TopicSubscription
 from penstock.errors import LimitError
 from penstock.wire.batch import Batch
 from penstock.wire.frames import PopMode
-from penstock.wire.messages import StreamInfo
+from penstock.wire.messages import ReservedPart, StreamInfo
 
 if TYPE_CHECKING:
     from penstock.client.aio import AsyncFabric
@@ -58,6 +68,10 @@ class AsyncQueue(QueueState):
     purge = awaitable(ops_queue.purge)
     stats = awaitable(ops_queue.stats)
     release = awaitable(ops_queue.release)
+    reserve = awaitable(ops_reserve.reserve)
+    finish = awaitable(ops_reserve.finish)
+    unreserve = awaitable(ops_reserve.unreserve)
+    reservations = awaitable(ops_reserve.reservations)
     configure = awaitable(ops_fabric.configure)
     delete = awaitable(ops_queue.delete)
 
@@ -124,6 +138,17 @@ class AsyncQueue(QueueState):
         """As `consume`, delivery by delivery."""
         state = ConsumeState(self._settler, AsyncMessage, prefetch, lease, max_messages)
         return AsyncBatchConsumer(deliveries(self._connection, state, idle_timeout))
+
+    def stage(self, expires: float = DAY_S) -> AsyncQueueStage:
+        """Somewhere to push what nobody is to see before `publish_staged`; as `Queue.stage`."""
+        return AsyncQueueStage(self, expires)
+
+    async def reserved(self, key: str, number: int, part: ReservedPart) -> AsyncIterator[Batch]:
+        """The messages of one part of a reservation, as batches; as `Queue.reserved`."""
+        reader = ops_reserve.ReservedReader(self, key, number, part)
+        while batches := await self._run(reader.next()):
+            for each in batches:
+                yield each
 
     async def producer(self, name: str) -> AsyncNamedProducer:
         """A producer that survives its process; go on after `stored`. Older ones are fenced."""
@@ -241,6 +266,10 @@ class AsyncTopic(TopicState):
             return AsyncTopicConsumer(self, state, pairs)
         found = topic_messages(self._connection, state, idle_timeout)
         return AsyncTopicConsumer(self, state, found)
+
+    def stage(self, expires: float = DAY_S) -> AsyncTopicStage:
+        """Somewhere to publish what nobody is to see before `publish_staged`; as `Topic.stage`."""
+        return AsyncTopicStage(self, expires)
 
     async def producer(self, name: str, partition: int) -> AsyncNamedProducer:
         """A producer that survives its process; it publishes to one partition."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from penstock.client import ops_fabric, ops_group, ops_push, ops_queue, ops_table, ops_topic
+from penstock.client import (
+    ops_fabric,
+    ops_group,
+    ops_push,
+    ops_queue,
+    ops_reserve,
+    ops_table,
+    ops_topic,
+)
 from penstock.client.blocking_loops import (
     BatchConsumer,
     Consumer,
@@ -19,9 +27,11 @@ from penstock.client.blocking_loops import (
     topic_messages,
 )
 from penstock.client.blocking_messages import Delivery, Message
+from penstock.client.blocking_stages import QueueStage, TopicStage
 from penstock.client.consume import ConsumeState
 from penstock.client.messages import LeasedMessage, TopicMessage
 from penstock.client.shells import blocking
+from penstock.client.stages import DAY_S
 from penstock.client.state import (
     NamedProducerState,
     QueueState,
@@ -31,7 +41,7 @@ from penstock.client.state import (
 from penstock.client.subscribe import TopicSubscription
 from penstock.wire.batch import Batch
 from penstock.wire.frames import PopMode
-from penstock.wire.messages import StreamInfo
+from penstock.wire.messages import ReservedPart, StreamInfo
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Fabric
@@ -56,6 +66,10 @@ class Queue(QueueState):
     purge = blocking(ops_queue.purge)
     stats = blocking(ops_queue.stats)
     release = blocking(ops_queue.release)
+    reserve = blocking(ops_reserve.reserve)
+    finish = blocking(ops_reserve.finish)
+    unreserve = blocking(ops_reserve.unreserve)
+    reservations = blocking(ops_reserve.reservations)
     configure = blocking(ops_fabric.configure)
     delete = blocking(ops_queue.delete)
 
@@ -112,6 +126,18 @@ class Queue(QueueState):
         """As `consume`, delivery by delivery."""
         state = ConsumeState(self._settler, Message, prefetch, lease, max_messages)
         return BatchConsumer(deliveries(self._connection, state, idle_timeout))
+
+    def stage(self, expires: float = DAY_S) -> QueueStage:
+        """Somewhere to push what nobody is to see before `Fabric.publish_staged`. It is dropped
+        `expires` seconds after the last push, unless it is published before."""
+        return QueueStage(self, expires)
+
+    def reserved(self, key: str, number: int, part: ReservedPart) -> Iterator[Batch]:
+        """The messages of one part of a reservation, as batches; any client may read them, as often
+        as it likes. NotFoundError if the reservation is finished or was released."""
+        reader = ops_reserve.ReservedReader(self, key, number, part)
+        while batches := self._run(reader.next()):
+            yield from batches
 
     def producer(self, name: str) -> NamedProducer:
         """A producer that survives its process; go on after `stored`. Older ones are fenced."""
@@ -226,6 +252,11 @@ class Topic(TopicState):
         if batches:
             return TopicConsumer(self, state, topic_batches(self._connection, state, idle_timeout))
         return TopicConsumer(self, state, topic_messages(self._connection, state, idle_timeout))
+
+    def stage(self, expires: float = DAY_S) -> TopicStage:
+        """Somewhere to publish what nobody is to see before `Fabric.publish_staged`. It is dropped
+        `expires` seconds after the last message, unless it is published before."""
+        return TopicStage(self, expires)
 
     def producer(self, name: str, partition: int) -> NamedProducer:
         """A producer that survives its process; it publishes to one partition."""

@@ -21,7 +21,6 @@ from penstock.client.push import (
     Pipeline,
     PushRequest,
     Terms,
-    extra_bytes,
     now_us,
     push_one,
 )
@@ -95,7 +94,7 @@ def push(
         headers,
         None if timestamp is None else moment_us(timestamp),
         terms,
-        extra_bytes(message_id, hold),
+        target._extra(message_id, hold),
     )
 
 
@@ -138,10 +137,10 @@ def _push_batches(
     batch: int,
     progress: Callable[[int], None] | None,
 ) -> Steps[Receipts]:
-    pipeline = Pipeline(progress, WINDOW_BATCHES)
+    pipeline, extra = Pipeline(progress, WINDOW_BATCHES), target._extra(None, False)
     for rows in source.batches(batch):
         for place, part in target._spread(rows):
-            yield from pipeline.add(PushRequest(place, part, terms, now_us()))
+            yield from pipeline.add(PushRequest(place, part, terms, now_us(), extra))
     return (yield from pipeline.drain())
 
 
@@ -159,7 +158,7 @@ def _push_with_ids(
             raise InvalidError("there are fewer ids than values")
         message_id = id_bytes(given)
         place = target._place_for(None if rows.keys is None else rows.keys[0], message_id)
-        extra = extra_bytes(message_id, False)
+        extra = target._extra(message_id, False)
         yield from pipeline.add(PushRequest(place, rows, terms, now_us(), extra))
     return (yield from pipeline.drain())
 

@@ -124,7 +124,8 @@ class PushRequest(SequencedRequest):
         """The same messages where they belong now: one push for each partition."""
         assert self.place.topic is not None
         spread = self.place.topic._spread(self._rows)
-        return [PushRequest(place, rows, self._terms, self._timestamp_us) for place, rows in spread]
+        terms, time_us, extra = self._terms, self._timestamp_us, self._extra
+        return [PushRequest(place, rows, terms, time_us, extra) for place, rows in spread]
 
     def receipt(self, answer: bytearray) -> Receipt:
         """The receipt in an answer; ProtocolError if it is none."""
@@ -135,11 +136,9 @@ class PushRequest(SequencedRequest):
         return Receipt(base, count, self.place.shard, label, duplicate != 0, self.place.partition)
 
 
-def extra_bytes(message_id: bytes | None, hold: bool) -> bytes:
+def extra_bytes(extra: PushExtra) -> bytes:
     """What stands between the head of a push and its batch; its length is a multiple of 8."""
-    if message_id is None and not hold:
-        return b""
-    packed = pack(PushExtra(message_id, hold))
+    packed = pack(extra)
     return len(packed).to_bytes(4, "little") + packed + ZEROS[: pad8(4 + len(packed))]
 
 

@@ -9,7 +9,7 @@ from penstock.client.inputs import read_options
 from penstock.client.messages import Refusal
 from penstock.client.pops import SharedRoute
 from penstock.client.producer import Lane, Producer, shard_of, unsequenced
-from penstock.client.push import Place
+from penstock.client.push import Place, extra_bytes
 from penstock.client.requests import ANY
 from penstock.client.routing import Routes
 from penstock.client.rows import Rows, grouped
@@ -22,6 +22,7 @@ from penstock.errors import (
     NotFoundError,
     ProtocolError,
 )
+from penstock.wire.frames import PushExtra
 from penstock.wire.growth import ANY_GENERATION
 from penstock.wire.messages import (
     Open,
@@ -82,6 +83,12 @@ class PushTarget(Runs, ABC):
     @abstractmethod
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
         """Where a single message goes."""
+
+    def _extra(self, message_id: bytes | None, hold: bool) -> bytes:
+        """What a push says beside its batch."""
+        if message_id is None and not hold:
+            return b""
+        return extra_bytes(PushExtra(message_id, hold))
 
     @abstractmethod
     def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:

@@ -175,6 +175,8 @@ class PushExtra(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
     id: bytes | None = None
     hold: bool = False
+    stage: bytes = b""  # invisible, under this stage, until that is published
+    stage_ms: int = 0  # so long the stage lasts without another push
 
 
 class Failure(msgspec.Struct):
