@@ -23,12 +23,13 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--listen", required=True)
     parser.add_argument("--shift", type=float, default=0.0)
+    parser.add_argument("--accept-damage", action="store_true")
     arguments = parser.parse_args()
     shift_clock(arguments.shift)
     host, port = parse_address(arguments.listen)
     config = Config(
         data=arguments.data, host=host, port=port, segment_bytes=SEGMENT_BYTES,
-        pace=Pace(checkpoint_bytes=CHECKPOINT_BYTES),
+        pace=Pace(checkpoint_bytes=CHECKPOINT_BYTES), accept_damage=arguments.accept_damage,
     )  # fmt: skip
 
     def started(node: Node) -> None:

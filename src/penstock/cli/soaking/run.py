@@ -11,10 +11,12 @@ from pathlib import Path
 
 from penstock.cli.faulting.clients import Clients
 from penstock.cli.faulting.verdicts import Verdicts
+from penstock.cli.soaking.damaging import Damage, Damager
 from penstock.cli.soaking.one_node import STATION, OneNode
 from penstock.cli.soaking.shaking import Shaker
 from penstock.cli.soaking.small_disk import SmallDisk
 
+KILLS_A_DAMAGE = 5  # for so many kills, the files of one other node are damaged
 CALM_SECONDS = 0.5  # after everything that is done: clients get something done, too
 
 
@@ -27,13 +29,14 @@ class Shaken:
     kills: int
     counts: Counter[str]  # what was done to the node
     starts: list[float]  # seconds until the node was ready, each time
+    damage: Damage
     left_out: str  # why the disk was never full; empty if it was
     trouble: list[str] = field(default_factory=list)  # why the history may not be complete
 
     @property
     def correct(self) -> bool:
         """Whether every promise held, and all clients were there to see it."""
-        return not self.verdicts.broken and not self.trouble
+        return not (self.verdicts.broken or self.damage.broken or self.trouble)
 
 
 class Run:
@@ -72,10 +75,13 @@ class Run:
             self._say("producers rest; waiting until everything is consumed")
             self._clients.come_to_rest(node.url)
             node.stop()
+        damager = Damager(self._folder, self._seed, self._say)
+        for _ in range(max(self._kills // KILLS_A_DAMAGE, 1)):
+            damager.round()
         self._say("checking the history")
         return Shaken(
             self._seed, Verdicts.of(self._clients.history, shaker.periods, seconds), shaker.kills,
-            shaker.counts, node.starts, self._left_out, self._clients.trouble,
+            shaker.counts, node.starts, damager.found, self._left_out, self._clients.trouble,
         )  # fmt: skip
 
     @property
