@@ -29,13 +29,13 @@ def batch_of(count: int, base: int, *, keyed: bool = False) -> bytearray:
     return buffer
 
 
-def delivery(*grants: tuple[int, int, int, bytes | bytearray], damaged: int = 0) -> bytearray:
-    """Of (grant, first position, count, batch), and so many messages that could not be read."""
+def delivery(*grants: tuple[int, int, int, bytes | bytearray]) -> bytearray:
+    """Of (grant, first position, count, batch)."""
     heads = b"".join(
         GRANT.pack(grant, first, count, 3, 1, len(batch), 0)
         for grant, first, count, batch in grants
     )
-    body = COUNT.pack(len(grants), sum(grant[2] for grant in grants) + damaged) + heads
+    body = COUNT.pack(len(grants), sum(grant[2] for grant in grants)) + heads
     whole = body + b"".join(grant[3] for grant in grants)
     return bytearray(frame(Verb.POP, 1, Flag.RESPONSE, whole))
 
@@ -59,29 +59,6 @@ def test_a_delivery_as_arrow_has_the_granted_rows():
     assert table["value"].to_pylist() == [b"v102", b"v103", b"v104", b"v50", b"v51"]
     assert table["key"].to_pylist() == [b"k2", b"k3", b"k4", None, None]
     table.validate(full=True)
-
-
-@pytest.mark.parametrize("most", [None, 6])
-def test_what_could_not_be_read_gives_its_credit_back(most):
-    """Otherwise a consumer that meets enough damage waits for ever."""
-    state = ConsumeState(Settler(1), Message, 4, None, max_messages=most)
-    given = state.subscription.given
-    for frame_ in (delivery(damaged=4), delivery((1, 10, 1, batch_of(1, 10)), damaged=3)):
-        state.subscription.arrived(frame_)
-        state.open()
-        while (arrived := state.messages()) is not None:
-            assert [message.value for message in arrived] == [b"v10"]
-        credit = state.credit()
-        assert credit == 4
-        given += credit
-        state.subscription.given = given
-
-
-def test_a_delivery_that_is_damaged_as_a_whole_is_empty():
-    state = ConsumeState(Settler(1), Message, 4, None, None)
-    state.subscription.arrived(delivery(damaged=2))
-    assert state.take() == []
-    assert state.credit() == 2
 
 
 def test_who_wants_fewer_messages_than_came_gives_the_others_back():

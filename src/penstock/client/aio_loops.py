@@ -71,9 +71,9 @@ async def messages(
     try:
         while await _next_delivery(connection, state, idle_timeout):
             state.open()
-            _give_credit(connection, state)
             while (arrived := state.messages()) is not None:
-                _give_credit(connection, state)
+                if credit := state.credit():
+                    connection.credit(state.subscription, credit)
                 for message in arrived:
                     yield message
     finally:
@@ -88,16 +88,11 @@ async def deliveries(
     try:
         while await _next_delivery(connection, state, idle_timeout):
             granted = state.take()
-            _give_credit(connection, state)
-            if granted:
-                yield AsyncDelivery(granted)
+            if credit := state.credit():
+                connection.credit(state.subscription, credit)
+            yield AsyncDelivery(granted)
     finally:
         await _leave(connection, state)
-
-
-def _give_credit(connection: AsyncConnection, state: ConsumeState[AsyncMessage]) -> None:
-    if credit := state.credit():
-        connection.credit(state.subscription, credit)
 
 
 async def _next_delivery(

@@ -72,9 +72,9 @@ def messages(
     try:
         while _next_delivery(connection, state, idle_timeout):
             state.open()
-            _give_credit(connection, state)
             while (arrived := state.messages()) is not None:
-                _give_credit(connection, state)
+                if credit := state.credit():
+                    connection.credit(state.subscription, credit)
                 yield from arrived
     finally:
         _leave(connection, state)
@@ -88,16 +88,11 @@ def deliveries(
     try:
         while _next_delivery(connection, state, idle_timeout):
             granted = state.take()
-            _give_credit(connection, state)
-            if granted:
-                yield Delivery(granted)
+            if credit := state.credit():
+                connection.credit(state.subscription, credit)
+            yield Delivery(granted)
     finally:
         _leave(connection, state)
-
-
-def _give_credit(connection: Connection, state: ConsumeState[Message]) -> None:
-    if credit := state.credit():
-        connection.credit(state.subscription, credit)
 
 
 def _next_delivery(

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from penstock.client.delivery import Granted, Part, read_grants
 from penstock.client.inputs import lease_ms
 from penstock.client.messages import LeasedMessage
-from penstock.client.requests import Request, Resend, Subscription, messages_of
+from penstock.client.requests import Request, Resend, Subscription
 from penstock.client.settle import Settler, ack_items
 from penstock.errors import InvalidError
 from penstock.wire.buffers import Buffer
@@ -100,8 +100,7 @@ class ConsumeState(Generic[M]):
         self._since = self._clock()  # when credit was last given
         self._most = max_messages
         self._handed = 0  # since the start
-        self._owed = 0  # handed out or unread, and not yet given back as credit
-        self._unread = 0  # damaged: delivered as a number only
+        self._owed = 0  # handed out, and not yet given back as credit
         self._unseen: deque[Part] = deque()
         self._current: Iterator[M] = iter(())
 
@@ -111,26 +110,15 @@ class ConsumeState(Generic[M]):
         return self._most is not None and self._handed >= self._most
 
     def take(self) -> list[Part]:
-        """The next delivery, now counted as handed out; only when the subscription has one. Empty
-        if all of it is damaged."""
-        granted = self._arrived()
+        """The next delivery, now counted as handed out; only when the subscription has one."""
+        granted = read_grants(self.subscription.inbox.popleft(), self.settler)
         for each in granted:
             self._count(each)
         return granted
 
     def open(self) -> None:
         """The next delivery, to be handed out message by message; as `take`."""
-        self._unseen.extend(self._arrived())
-
-    def _arrived(self) -> list[Part]:
-        """The next delivery. What the node could not read for it has used up credit as well."""
-        frame = self.subscription.inbox.popleft()
-        granted = read_grants(frame, self.settler)
-        read = sum(len(each.positions) for each in granted)
-        unread = min(max(messages_of(frame) - read, 0), _MAX_PREFETCH)
-        self._unread += unread
-        self._owed += unread
-        return granted
+        self._unseen.extend(read_grants(self.subscription.inbox.popleft(), self.settler))
 
     def messages(self) -> Iterator[M] | None:
         """The messages of the next part that was opened; None when another must be opened, or as
@@ -158,7 +146,7 @@ class ConsumeState(Generic[M]):
         credit = used + self._adapt()
         self._owed = min(credit, 0)
         if self._most is not None:
-            credit = min(credit, self._most - self.subscription.given + self._unread)
+            credit = min(credit, self._most - self.subscription.given)
             if sharers > 1:  # what is left may all be on the node whose share is used up
                 credit = max(credit, min(used, self._most - self._handed))
         return max(credit, 0)

@@ -39,11 +39,10 @@ class _Delivery:
         self.heads: list[bytes] = []
         self.batches: list[Buffer] = []
         self.damaged: list[str] = []
-        self.messages = 0  # granted for it, the damaged ones included: they use up credit, too
+        self.messages = 0
 
     def add(self, part: Slice, found: Found) -> None:
         """A batch as it is, or cut. A damaged one is left out and reported."""
-        self.messages += part.mask.bit_count()
         try:
             batch = _cut(part, found)
         except PenstockError as error:
@@ -51,6 +50,7 @@ class _Delivery:
             return
         self._grant(part, part.mask.bit_length(), len(batch), 0)
         self.batches.append(batch)
+        self.messages += part.mask.bit_count()
 
     def add_merged(self, parts: Sequence[Slice], rows: Sequence[OneRow]) -> None:
         """Batches of one message each as one batch, shared by their grants."""
