@@ -28,6 +28,7 @@ class Answer(NamedTuple):
     connection: int
     parts: list[Buffer]
     damaged: list[str]
+    missing: int = 0  # messages that were granted, and are left out
 
 
 class _Delivery:
@@ -81,7 +82,8 @@ class _Delivery:
 
 
 def deliver(effect: Deliver, found: list[Found]) -> Answer:
-    """The frame with the granted messages. A damaged batch is left out and reported."""
+    """The frame with the granted messages. A damaged batch is left out and reported. There is no
+    frame for a subscription that would get nothing."""
     delivery = _Delivery()
     at = 0
     for end, rows in _stretches(found, effect.merges):
@@ -91,10 +93,16 @@ def deliver(effect: Deliver, found: list[Found]) -> Answer:
             for part, each in zip(effect.slices[at:end], found[at:end], strict=True):
                 delivery.add(part, each)
         at = end
+    missing = 0
+    if delivery.damaged:
+        missing = sum(part.mask.bit_count() for part in effect.slices) - delivery.messages
+        if not delivery.heads and effect.verb == Verb.DELIVER:
+            return Answer(effect.connection, [], delivery.damaged, missing)
     body = frames.COUNT.pack(len(delivery.heads), delivery.messages) + b"".join(delivery.heads)
     size = len(body) + sum(map(len, delivery.batches))
     head = frames.frame_head(effect.verb, effect.request, effect.flags, size)
-    return Answer(effect.connection, [head + body, *delivery.batches], delivery.damaged)
+    parts = [head + body, *delivery.batches]
+    return Answer(effect.connection, parts, delivery.damaged, missing)
 
 
 def _stretches(found: list[Found], merges: bool) -> Iterator[tuple[int, list[OneRow]]]:
