@@ -39,19 +39,24 @@ def test_a_consumer_of_batches_passes_over_it(line: Line, fabric: Fabric) -> Non
 
 
 def test_so_does_one_in_an_event_loop(tmp_path: Path) -> None:
-    async def use() -> list[bytes]:
+    async def consumed(node: Node, fabric: aio.AsyncFabric) -> list[bytes]:
         found: list[bytes] = []
-        async with Node(Config(str(tmp_path / "data"), port=0, shards=4)) as node:
-            async with aio.connect("{}:{}".format(*node.address), timeout=10) as fabric:
-                queue = await fabric.queue("q")
-                await queue.push(b"one")
-                async for delivery in queue.consume_batches(idle_timeout=0.2):
-                    found += delivery.values
-                    await delivery.ack()
-                    if len(found) == 1:
-                        deliver_nothing(node.engine)
-                        await queue.push(b"two")
+        queue = await fabric.queue("q")
+        await queue.push(b"one")
+        async for delivery in queue.consume_batches(idle_timeout=0.2):
+            found += delivery.values
+            await delivery.ack()
+            if len(found) == 1:
+                deliver_nothing(node.engine)
+                await queue.push(b"two")
         return found
+
+    async def use() -> list[bytes]:
+        async with (
+            Node(Config(str(tmp_path / "data"), port=0, shards=4)) as node,
+            aio.connect("{}:{}".format(*node.address), timeout=10) as fabric,
+        ):
+            return await consumed(node, fabric)
 
     assert asyncio.run(use()) == [b"one", b"two"]
 

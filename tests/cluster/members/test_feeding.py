@@ -8,6 +8,7 @@ from tests.cluster.members.world import CLIENT, World
 
 from penstock.cluster.commands import Transfer
 from penstock.core.queues import MAX_FEEDING
+from penstock.core.views import Subscription
 from penstock.engine.engine import Output
 from penstock.wire.batch import Batch
 from penstock.wire.frames import (
@@ -41,8 +42,9 @@ class Subscribed:
     @property
     def credit(self) -> int:
         """As the node counts it."""
-        found: int = self._engine.fabric.connections[CLIENT][REQUEST].credit  # type: ignore[attr-defined]
-        return found
+        found = self._engine.fabric.connections[CLIENT][REQUEST]
+        assert isinstance(found, Subscription)
+        return found.credit
 
     def send(self, verb: Verb, body: bytes) -> None:
         self._engine.receive(CLIENT, bytearray(frame(verb, REQUEST, 0, body)), self._world.now_us)
