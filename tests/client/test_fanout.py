@@ -72,3 +72,25 @@ def test_a_loop_that_could_not_begin_leaves_nothing_behind(cluster):
         await until(lambda: len(asyncio.all_tasks()) <= tasks)
 
     run(cluster, use, timeout=0.5)
+
+
+def test_a_connection_on_which_nothing_is_answered_is_given_up(cluster):
+    """The node lives, and says so to the others: nobody takes over from it."""
+
+    async def use(fabric: aio.AsyncFabric) -> None:
+        cluster.nodes[1].has_messages = True
+        queue = await fabric.queue("q")
+        await queue.push(b"x")
+        message = await queue.pop()
+        assert message is not None
+        cluster.nodes[1].lose_track()
+        with pytest.raises(DeadlineError):
+            await message.ack(wait=True)
+        await message.ack(wait=True)
+        await queue.push(b"y")
+        cluster.nodes[1].lose_track()
+        with pytest.raises(DeadlineError):
+            await first_of(queue)
+        assert await first_of(queue) == b"y"
+
+    run(cluster, use, timeout=0.5)
