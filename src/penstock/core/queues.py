@@ -24,6 +24,7 @@ from penstock.core.views import (
 )
 from penstock.errors import (
     InvalidError,
+    LeaseLostError,
     LimitError,
     MovedError,
     NotFoundError,
@@ -326,9 +327,10 @@ class Queues:
     ) -> int:
         queue = view.shards.get(item.shard)
         if queue is None:
-            if item.shard < len(self.kernel.shards):
-                self.kernel.served(item.shard)
-            raise NotFoundError(f"shard {item.shard} has no messages of this queue")
+            if item.shard >= len(self.kernel.shards):
+                raise NotFoundError(f"there is no shard {item.shard}")
+            self.kernel.served(item.shard)
+            raise LeaseLostError(f"shard {item.shard} has no messages of this queue")
         change = rules.settle(queue, item, self.kernel.now_us)
         if change is None:
             return item.messages
