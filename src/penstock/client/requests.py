@@ -98,7 +98,7 @@ class Pending:
 
 
 def messages_of(frame_: bytearray) -> int:
-    """How much credit a delivery has used up: its messages, and those that could not be read."""
+    """How many messages a delivery has; in the answer to a pop, with those that were not read."""
     return int(COUNT.unpack_from(frame_, FRAME_BYTES)[1])
 
 
