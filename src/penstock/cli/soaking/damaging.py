@@ -101,7 +101,8 @@ class Damager:
         """Everything that a node serves from the directory."""
         accept = ["--accept-damage"] if findings.refusal is not None else []
         with _node(data, *accept) as node, connect(node.line) as fabric:
-            return list(_drained(fabric.queue(QUEUE)))
+            read = _consumed if self.found.rounds % 2 else _popped
+            return list(read(fabric.queue(QUEUE)))
 
     def _judge(self, left: set[int], values: list[bytes], findings: Findings) -> None:
         found = self.found
@@ -115,10 +116,16 @@ class Damager:
             found.unnamed += max(0, missing - findings.lost_messages)
 
 
-def _drained(queue: Queue) -> Iterable[bytes]:
+def _consumed(queue: Queue) -> Iterable[bytes]:
     for delivery in queue.consume_batches(idle_timeout=1.0):
         yield from delivery.values
         delivery.ack()
+
+
+def _popped(queue: Queue) -> Iterable[bytes]:
+    while messages := queue.pop_many(BATCH):
+        yield from (message.value for message in messages)
+        queue.ack_many(messages)
 
 
 def _node(data: Path, *options: str) -> Child:
