@@ -228,6 +228,8 @@ class QueueShard:
         lane, base, count = self.lane(header.priority), header.base, header.count
         arrived = header.arrived_us
         lane.index.append(base, count, location, length, arrived)
+        if base > lane.end and lane.fresh:  # the record of what was between is lost
+            lane.skips.add(lane.end)
         lane.grow(base, count)
         self.keep(count, length)
         self.touched_us = max(self.touched_us, arrived)
@@ -338,6 +340,7 @@ class QueueShard:
             rest = run_of(position, full(span) & ~lost, 0)
             assert rest is not None, "a grant of lost messages"
             run = rest
+        assert position + span <= lane.end, "a grant of messages that are not there"
         assert run.position == lane.cursor, "a fresh message out of turn"
         lane.cursor = position + span
         lane.fresh -= run.messages
