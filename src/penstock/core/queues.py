@@ -177,13 +177,12 @@ class Queues:
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
         epochs: dict[int, int] = {}
-        entry = None
+        grants: list[Entry] = []
         for number, given in taken.by_shard().items():
             meta = pack_grants(view.stream, given)
             shard = self.kernel.shards[number]
-            entry = self.kernel.log(shard, Kind.GRANT, meta, level)
+            grants.append(self.kernel.log(shard, Kind.GRANT, meta, level))
             epochs[number] = shard.epoch
-        assert entry is not None
         if subscription is None:
 
             def written() -> None:
@@ -192,7 +191,7 @@ class Queues:
                     self._begin_fill(view)
                 self._deliver(connection, verb, request, flags, slices)
 
-            self.kernel.answer_when_safe(entry, connection, verb, request, written)
+            self.kernel.answer_when_safe(grants[-1], connection, verb, request, written)
             return
 
         def leave(slices: list[Slice]) -> None:
@@ -200,7 +199,7 @@ class Queues:
                 self._deliver(connection, verb, request, flags, slices)
             self.serve(view)
 
-        Feed(self.kernel, subscription, taken, epochs, leave).wait_for(entry)
+        Feed(self.kernel, subscription, taken, epochs, leave).wait_for(grants)
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
