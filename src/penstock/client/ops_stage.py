@@ -33,7 +33,7 @@ _read_bool = decoder(bool)
 _TRIES = 5  # of a publication, while shards have no owner that can be reached
 
 
-class _Partition(OnePlace):
+class StagedPartition(OnePlace):
     """One partition of a topic, under a stage."""
 
     def __init__(self, stage: StageState, partition: int) -> None:
@@ -61,7 +61,7 @@ def publish(
 
     When it returns, the message is as durable as the receipt says; it has no offset yet.
     """
-    target = stage if partition is None else _Partition(stage, partition)
+    target = stage if partition is None else StagedPartition(stage, partition)
     return ops_push.push(
         target, value, key=key, headers=headers, timestamp=timestamp, durability=durability,
         compression=compression,
@@ -83,7 +83,7 @@ def publish_many(
 ) -> Steps[Receipts]:
     """Stages many messages, in batches that are under way at the same time; as
     `Topic.publish_many`."""
-    target = stage if partition is None else _Partition(stage, partition)
+    target = stage if partition is None else StagedPartition(stage, partition)
     return ops_push.push_many(
         target, values, keys=keys, headers=headers, timestamps=timestamps, durability=durability,
         compression=compression, batch=batch, progress=progress,

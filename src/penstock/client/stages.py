@@ -11,7 +11,7 @@ import msgspec
 from penstock.client.inputs import milliseconds
 from penstock.client.messages import Receipt, Receipts
 from penstock.client.push import Place, extra_bytes
-from penstock.client.rows import Rows
+from penstock.client.rows import RowsT
 from penstock.client.state import PushTarget, QueueState, TopicState
 from penstock.client.steps import Steps
 from penstock.errors import ConflictError, InvalidError
@@ -98,7 +98,7 @@ class StageState(PushTarget):
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
         return self._stream._place_for(key, message_id)
 
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         return self._stream._spread(rows)
 
     def __repr__(self) -> str:
