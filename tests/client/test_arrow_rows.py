@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client import arrow_rows as module
+from penstock.client.arrow_rows import ArrowRows, arrow_rows
 from penstock.client.rows import Rows
 from penstock.errors import InvalidError, TooLargeError
 from penstock.wire.batch import Batch
 from penstock.wire.growth import Layout
-
-pa = pytest.importorskip("pyarrow")
-
-from penstock.client import arrow_rows as module
-from penstock.client.arrow_rows import ArrowRows, arrow_rows
 
 NOW_US = 1_000_000
 TIME = pa.timestamp("us", tz="UTC")

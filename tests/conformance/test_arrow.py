@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.conformance.test_stages import drained, read_all
 from tests.node.test_cluster import wait_for
 
 from penstock.client import arrow_rows
 from penstock.errors import InvalidError
-
-pa = pytest.importorskip("pyarrow")
 
 COUNT = 600
 

@@ -41,6 +41,7 @@ class StagedPartition(OnePlace):
         assert isinstance(topic, TopicState)
         super().__init__(topic, topic._explicit(topic._check_partition(partition)))
         self._stage = stage
+        stage._touched.add(self._fixed.shard)
 
     def _extra(self, message_id: bytes | None, hold: bool) -> bytes:
         return self._stage._extra(message_id, hold)
@@ -92,8 +93,9 @@ def publish_many(
 
 def discard(stage: StageState) -> Steps[int]:
     """Drops what is staged; nothing of it can be published any more. How many shards had some."""
-    parts = tuple(stage._stored.items())
-    return discard_staged(stage._fabric, [StageToken(stage.id, parts)])
+    # After a failed push nobody knows what of it was stored, but where it may be.
+    parts = dict.fromkeys(stage._touched, 0) | stage._stored
+    return discard_staged(stage._fabric, [StageToken(stage.id, tuple(parts.items()))])
 
 
 def discard_staged(
