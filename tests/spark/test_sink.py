@@ -13,6 +13,7 @@ import penstock
 
 pytest.importorskip("pyspark")
 
+CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _numbers = count(1)
 
 
@@ -106,11 +107,20 @@ def test_a_stream_goes_on_where_it_was(spark, url, topic, out, checkpoint) -> No
     assert before.exceptAll(found.selectExpr("value", "key", "timestamp")).count() == 0
 
 
-def test_a_stream_without_a_checkpoint_is_refused(spark, url, topic, out) -> None:
+def test_a_stream_that_would_begin_anew_is_refused(spark, url, topic, out, tmp_path) -> None:
     rows = stream_of(spark, url, topic).select("value")
     writer = rows.writeStream.format("penstock").option("servers", url).option("topic", out.name)
-    with pytest.raises(Exception, match="needs `checkpointLocation`"):
-        writer.trigger(availableNow=True).start().awaitTermination(100)
+    writer = writer.trigger(availableNow=True)
+    spark.conf.set(CHECKPOINTS, str(tmp_path))
+    try:
+        with pytest.raises(Exception, match="needs `checkpointLocation`"):
+            writer.start().awaitTermination(100)
+        fill(topic, 10)
+        for _ in range(2):
+            assert writer.queryName("named").start().awaitTermination(100)
+    finally:
+        spark.conf.unset(CHECKPOINTS)
+    assert len(values_of(out)) == 10
 
 
 def test_a_stream_that_fails_may_be_started_again(spark, url, topic, out, checkpoint) -> None:

@@ -264,6 +264,11 @@ def test_options_of_streams(changed, said) -> None:
         check_stream_sink(parse_sink_options(BASE | {"checkpointLocation": "c"} | changed))
 
 
+def test_a_named_query_needs_no_checkpoint_of_its_own() -> None:
+    for option in ("queryName", "queryId", "checkpointLocation"):
+        check_stream_sink(parse_sink_options(BASE | {option: "x"}))
+
+
 def test_options_of_batches() -> None:
     with pytest.raises(InvalidError, match="for streams"):
         check_batch_sink(parse_sink_options(BASE | {"queryId": "x"}))

@@ -21,7 +21,8 @@ class SinkOptions:
     queue: str = ""
     namespace: str = "default"
     query: str = ""  # what the numbers of micro-batches belong to; else Spark's id of the query
-    checkpoint: str = ""
+    checkpoint: str = ""  # of the query, if the sink was told
+    name: str = ""  # of the query
     job: str = ""  # of a batch write
     number: int = 0
     expires: float = DAY_S
@@ -52,6 +53,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         options.get("namespace", "default"),
         options.get("queryId", ""),
         options.get("checkpointLocation", ""),
+        options.get("queryName", ""),
         options.get("jobId", ""),
         optional(options, "jobNumber", _number) or 0,
         optional(options, "stageExpires", seconds) or DAY_S,
@@ -64,12 +66,12 @@ def check_stream_sink(options: SinkOptions) -> None:
     """InvalidError if a stream could not be written once, whatever happens."""
     if options.job or options.number:
         raise InvalidError("jobId and jobNumber are for batch writes; a stream counts its batches")
-    if not options.checkpoint and not options.query:
+    if not (options.checkpoint or options.name or options.query):
+        # Spark takes a directory from the session, and one by chance below it without a name.
         raise InvalidError(
-            "the sink needs `checkpointLocation`, or `queryId`: a query without either has "
-            "another name each time it is started, and would write batches twice",
-            advice='Give .option("checkpointLocation", "...") with the sink. If it is a setting '
-            "of the session, give a queryId as well: a name of this query that stays.",
+            "the sink needs `checkpointLocation`, or the query a name: without either it begins "
+            "anew each time it is started, and would write everything twice",
+            advice='Give .option("checkpointLocation", "..."), .queryName("...") or a queryId.',
         )
 
 
