@@ -30,6 +30,7 @@ from penstock.client.steps import Steps, ask, decoder
 from penstock.errors import InvalidError
 from penstock.wire.messages import Producer, ProducerInfo
 
+BATCH_MESSAGES = 8000  # a request costs as much whatever it carries; see `rows` for the bytes
 _DEFAULT_TERMS = Terms()
 _IDS_IN_FLIGHT = 256  # pushes with ids are batches of one: more of them are under way
 
@@ -111,14 +112,15 @@ def push_many(
     priority: int = 0,
     durability: str | None = None,
     compression: str = "none",
-    batch: int = 1000,
+    batch: int = BATCH_MESSAGES,
     progress: Callable[[int], None] | None = None,
 ) -> Steps[Receipts]:
     """Stores many messages, in batches that are under way at the same time.
 
     `values` is taken lazily; keys, headers, timestamps and ids are lists or iterables that go along
-    with it. `progress` is called with the number stored so far. If it fails, a note on the error
-    says how many messages were stored before; batches sent after those may be stored as well.
+    with it. A batch has at most `batch` messages, and is closed when its values reach 4 MiB.
+    `progress` is called with the number stored so far. If it fails, a note on the error says how
+    many messages were stored before; batches sent after those may be stored as well.
     """
     terms = terms_of(delay, at, ttl, priority, durability, compression)
     source = RowSource(values, keys, headers, timestamps)
@@ -199,7 +201,7 @@ def publish_many(
     timestamps: Iterable[datetime | float] | None = None,
     durability: str | None = None,
     compression: str = "none",
-    batch: int = 1000,
+    batch: int = BATCH_MESSAGES,
     progress: Callable[[int], None] | None = None,
 ) -> Steps[Receipts]:
     """Appends many messages, in batches that are under way at the same time; see `Queue.push_many`.

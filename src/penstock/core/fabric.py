@@ -232,6 +232,11 @@ class Fabric:
             elif isinstance(parked, Watcher):
                 self.watches.pause(parked, paused)
 
+    def not_delivered(self, connection: int, request: int, messages: int) -> None:
+        """Granted messages cannot be read: a subscription has credit for as many others."""
+        if isinstance(parked := self.connections.get(connection, {}).get(request), Subscription):
+            self.queues.refund(parked, messages)
+
     def park(self, connection: int, request: int, parked: Parked) -> None:
         """Remembers what a connection waits for."""
         waiting = self.connections[connection]

@@ -258,6 +258,7 @@ class Shard:
         self.first_grant = first_grant
         for queue in self.queues.values():
             queue.leases.restart(now_us, first_grant)
+            queue.touched_us = now_us  # whoever lost the answer to an ack asks again now
         for partition in self.partitions.values():
             partition.restart(now_us)
         self.staging.restart(now_us)

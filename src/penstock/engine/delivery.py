@@ -30,6 +30,7 @@ class Answer(NamedTuple):
     connection: int
     parts: list[Buffer]
     damaged: list[str]
+    missing: int = 0  # messages that were granted, and are left out
 
 
 class _Delivery:
@@ -83,7 +84,8 @@ class _Delivery:
 
 
 def deliver(effect: Deliver, found: list[Found]) -> Answer:
-    """The frame with the granted messages. A damaged batch is left out and reported."""
+    """The frame with the granted messages. A damaged batch is left out and reported. There is no
+    frame for a subscription that would get nothing."""
     delivery = _Delivery()
     at = 0
     if any(map(_moved_of, effect.slices)):
@@ -96,10 +98,18 @@ def deliver(effect: Deliver, found: list[Found]) -> Answer:
             for part, each in zip(effect.slices[at:end], found[at:end], strict=True):
                 delivery.add(part, each)
         at = end
-    body = frames.COUNT.pack(len(delivery.heads), delivery.messages) + b"".join(delivery.heads)
+    missing = 0
+    if delivery.damaged:
+        missing = sum(part.mask.bit_count() for part in effect.slices) - delivery.messages
+        if not delivery.heads and effect.verb == Verb.DELIVER:
+            return Answer(effect.connection, [], delivery.damaged, missing)
+    # Who pops is told how many there were: that none could be read does not mean there are no more.
+    told = delivery.messages + (missing if effect.verb == Verb.POP else 0)
+    body = frames.COUNT.pack(len(delivery.heads), told) + b"".join(delivery.heads)
     size = len(body) + sum(map(len, delivery.batches))
     head = frames.frame_head(effect.verb, effect.request, effect.flags, size)
-    return Answer(effect.connection, [head + body, *delivery.batches], delivery.damaged)
+    parts = [head + body, *delivery.batches]
+    return Answer(effect.connection, parts, delivery.damaged, missing)
 
 
 def as_shown(found: Found, moved: tuple[int, int]) -> Found:

@@ -293,14 +293,17 @@ class Engine:
         answer = build(effect, found)
         if answer.damaged and self.mender is not None and self.mender.begin(effect, found):
             return
-        self._put_out(answer)
+        self._put_out(effect, answer)
 
     def send_read(self, effect: Deliver | Serve, found: list[Found]) -> None:
         """Sends an answer with what could be had for it; what is damaged still, stays so."""
-        self._put_out(build(effect, found))
+        self._put_out(effect, build(effect, found))
 
-    def _put_out(self, answer: Answer) -> None:
-        self.outputs.append(Output(answer.connection, answer.parts))
+    def _put_out(self, effect: Deliver | Serve, answer: Answer) -> None:
+        if answer.missing:
+            self.fabric.not_delivered(effect.connection, effect.request, answer.missing)
+        if answer.parts:
+            self.outputs.append(Output(answer.connection, answer.parts))
         self.answer_bytes += sum(map(len, answer.parts))
         self.read_damage.extend(answer.damaged)
 
