@@ -38,9 +38,9 @@ soak: setup ## kill one node KILLS=100 times, fill its disk, cut and slow its cl
 groups: setup ## add, pause, kill members of a group for MINUTES=10, and check all that they assemble
 	$(BIN)/python -m penstock.cli.groups --minutes $(MINUTES)
 
-KILLS ?= 10
-spark-proof: setup ## kill Spark drivers KILLS=10 times while they write, and check every record
-	$(BIN)/python -m penstock.cli.spark_proof --kills $(KILLS)
+DRIVERS ?= 10
+spark-proof: setup ## kill Spark drivers DRIVERS=10 times while they write, and check every record
+	$(BIN)/python -m penstock.cli.spark_proof --kills $(DRIVERS)
 
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check
