@@ -125,7 +125,7 @@ def _consumed(queue: Queue) -> Iterable[bytes]:
 def _popped(queue: Queue) -> Iterable[bytes]:
     while messages := queue.pop_many(BATCH):
         yield from (message.value for message in messages)
-        queue.ack_many(messages)
+        queue.ack(messages)
 
 
 def _node(data: Path, *options: str) -> Child:
