@@ -74,6 +74,8 @@ class ArrowRows:
     def grouped(self, groups: Sequence[int] | Numbers) -> Iterator[tuple[int, ArrowRows]]:
         """One batch for each group, its rows in their order."""
         numbers = np.asarray(groups)
+        if numbers.max() < 1 << 16:
+            numbers = numbers.astype(np.uint16)  # for which NumPy has a sort in one pass
         order = np.argsort(numbers, kind="stable")
         numbers = numbers[order]
         edges = np.flatnonzero(np.diff(numbers)) + 1
