@@ -6,10 +6,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo faults soak groups test lint type sim bench docs clean
+.PHONY: help setup demo faults soak groups spark-proof test lint type sim bench docs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install Penstock with the developer tools
 
@@ -37,6 +37,10 @@ soak: setup ## kill one node KILLS=100 times, fill its disk, cut and slow its cl
 
 groups: setup ## add, pause, kill members of a group for MINUTES=10, and check all that they assemble
 	$(BIN)/python -m penstock.cli.groups --minutes $(MINUTES)
+
+DRIVERS ?= 10
+spark-proof: setup ## kill Spark drivers DRIVERS=10 times while they write, and check every record
+	$(BIN)/python -m penstock.cli.spark_proof --kills $(DRIVERS)
 
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check

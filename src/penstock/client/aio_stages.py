@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.client import ops_push, ops_stage
+from penstock.client import ops_arrow, ops_push, ops_stage
 from penstock.client.shells import awaitable
 from penstock.client.stages import StageState
 
@@ -12,6 +12,7 @@ class AsyncQueueStage(StageState):
 
     push = awaitable(ops_push.push)
     push_many = awaitable(ops_push.push_many)
+    push_arrow = awaitable(ops_arrow.push_arrow)
     discard = awaitable(ops_stage.discard)
 
 
@@ -20,4 +21,5 @@ class AsyncTopicStage(StageState):
 
     publish = awaitable(ops_stage.publish)
     publish_many = awaitable(ops_stage.publish_many)
+    publish_arrow = awaitable(ops_arrow.publish_arrow)
     discard = awaitable(ops_stage.discard)

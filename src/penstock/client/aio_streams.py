@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.client import (
+    ops_arrow,
     ops_fabric,
     ops_group,
     ops_push,
@@ -62,6 +63,7 @@ class AsyncQueue(QueueState):
 
     push = awaitable(ops_push.push)
     push_many = awaitable(ops_push.push_many)
+    push_arrow = awaitable(ops_arrow.push_arrow)
     ack = awaitable(ops_queue.ack_many)
     nack = awaitable(ops_queue.nack_many)
     flush = awaitable(ops_queue.flush)
@@ -199,6 +201,7 @@ class AsyncTopic(TopicState):
 
     publish = awaitable(ops_push.publish)
     publish_many = awaitable(ops_push.publish_many)
+    publish_arrow = awaitable(ops_arrow.publish_arrow)
     offsets = awaitable(ops_topic.offsets)
     offset_at = awaitable(ops_topic.offset_at)
     commit = awaitable(ops_group.commit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.client import ops_push, ops_stage
+from penstock.client import ops_arrow, ops_push, ops_stage
 from penstock.client.shells import blocking
 from penstock.client.stages import StageState
 
@@ -12,6 +12,7 @@ class QueueStage(StageState):
 
     push = blocking(ops_push.push)
     push_many = blocking(ops_push.push_many)
+    push_arrow = blocking(ops_arrow.push_arrow)
     discard = blocking(ops_stage.discard)
 
 
@@ -20,4 +21,5 @@ class TopicStage(StageState):
 
     publish = blocking(ops_stage.publish)
     publish_many = blocking(ops_stage.publish_many)
+    publish_arrow = blocking(ops_arrow.publish_arrow)
     discard = blocking(ops_stage.discard)

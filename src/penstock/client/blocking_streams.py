@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.client import (
+    ops_arrow,
     ops_fabric,
     ops_group,
     ops_push,
@@ -60,6 +61,7 @@ class Queue(QueueState):
 
     push = blocking(ops_push.push)
     push_many = blocking(ops_push.push_many)
+    push_arrow = blocking(ops_arrow.push_arrow)
     ack = blocking(ops_queue.ack_many)
     nack = blocking(ops_queue.nack_many)
     flush = blocking(ops_queue.flush)
@@ -182,6 +184,7 @@ class Topic(TopicState):
 
     publish = blocking(ops_push.publish)
     publish_many = blocking(ops_push.publish_many)
+    publish_arrow = blocking(ops_arrow.publish_arrow)
     offsets = blocking(ops_topic.offsets)
     offset_at = blocking(ops_topic.offset_at)
     commit = blocking(ops_group.commit)

@@ -33,7 +33,7 @@ _read_bool = decoder(bool)
 _TRIES = 5  # of a publication, while shards have no owner that can be reached
 
 
-class _Partition(OnePlace):
+class StagedPartition(OnePlace):
     """One partition of a topic, under a stage."""
 
     def __init__(self, stage: StageState, partition: int) -> None:
@@ -41,6 +41,7 @@ class _Partition(OnePlace):
         assert isinstance(topic, TopicState)
         super().__init__(topic, topic._explicit(topic._check_partition(partition)))
         self._stage = stage
+        stage._touched.add(self._fixed.shard)
 
     def _extra(self, message_id: bytes | None, hold: bool) -> bytes:
         return self._stage._extra(message_id, hold)
@@ -61,7 +62,7 @@ def publish(
 
     When it returns, the message is as durable as the receipt says; it has no offset yet.
     """
-    target = stage if partition is None else _Partition(stage, partition)
+    target = stage if partition is None else StagedPartition(stage, partition)
     return ops_push.push(
         target, value, key=key, headers=headers, timestamp=timestamp, durability=durability,
         compression=compression,
@@ -83,7 +84,7 @@ def publish_many(
 ) -> Steps[Receipts]:
     """Stages many messages, in batches that are under way at the same time; as
     `Topic.publish_many`."""
-    target = stage if partition is None else _Partition(stage, partition)
+    target = stage if partition is None else StagedPartition(stage, partition)
     return ops_push.push_many(
         target, values, keys=keys, headers=headers, timestamps=timestamps, durability=durability,
         compression=compression, batch=batch, progress=progress,
@@ -92,8 +93,9 @@ def publish_many(
 
 def discard(stage: StageState) -> Steps[int]:
     """Drops what is staged; nothing of it can be published any more. How many shards had some."""
-    parts = tuple(stage._stored.items())
-    return discard_staged(stage._fabric, [StageToken(stage.id, parts)])
+    # After a failed push nobody knows what of it was stored, but where it may be.
+    parts = dict.fromkeys(stage._touched, 0) | stage._stored
+    return discard_staged(stage._fabric, [StageToken(stage.id, tuple(parts.items()))])
 
 
 def discard_staged(

@@ -11,7 +11,7 @@ import msgspec
 from penstock.client.inputs import milliseconds
 from penstock.client.messages import Receipt, Receipts
 from penstock.client.push import Place, extra_bytes
-from penstock.client.rows import Rows
+from penstock.client.rows import RowsT
 from penstock.client.state import PushTarget, QueueState, TopicState
 from penstock.client.steps import Steps
 from penstock.errors import ConflictError, InvalidError
@@ -55,6 +55,7 @@ class StageState(PushTarget):
         self.id = secrets.randbits(8 * STAGE_BYTES).to_bytes(STAGE_BYTES, "little")
         self._expires_ms = max(milliseconds("expires", expires), 1)
         self._stored: dict[int, int] = {}  # shard: messages
+        self._touched: set[int] = set()  # shards to which something was sent
         self._ids: set[bytes] = set()
         self._failed: BaseException | None = None
         self._run = lambda steps: stream._run(self._counted(steps))
@@ -96,10 +97,14 @@ class StageState(PushTarget):
         return extra_bytes(PushExtra(message_id, False, self.id, self._expires_ms))
 
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
-        return self._stream._place_for(key, message_id)
+        place = self._stream._place_for(key, message_id)
+        self._touched.add(place.shard)
+        return place
 
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
-        return self._stream._spread(rows)
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
+        for place, part in self._stream._spread(rows):
+            self._touched.add(place.shard)
+            yield place, part
 
     def __repr__(self) -> str:
         return f"<stage {self.id.hex()} of {self._stream!r}: {self.messages:,} messages>"

@@ -12,7 +12,7 @@ from penstock.client.producer import Lane, Producer, shard_of, unsequenced
 from penstock.client.push import Place, extra_bytes
 from penstock.client.requests import ANY
 from penstock.client.routing import Routes
-from penstock.client.rows import Rows, grouped
+from penstock.client.rows import RowsT
 from penstock.client.settle import Settler
 from penstock.client.shells import Runs
 from penstock.client.steps import Steps, ask, decoder
@@ -91,7 +91,7 @@ class PushTarget(Runs, ABC):
         return extra_bytes(PushExtra(message_id, hold))
 
     @abstractmethod
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         """Where the rows of a batch go; one batch for each place, rows in their order."""
 
 
@@ -153,14 +153,14 @@ class QueueState(StreamState, PushTarget):
         ordered = self._ordered == "queue"
         return shard_of((self.info.name if ordered else name).encode(), self._producer.shards)
 
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         if self._ordered == "no":
             return [(self._place(self._walk.batch()), rows)]
         if self._ordered == "queue":
             return [(self._place_for(None, None), rows)]
         keys = [None] if rows.keys is None else rows.keys
         shards = [self._shard_of_key(key) for key in keys]
-        return ((self._place(shard), part) for shard, part in grouped(rows, shards))
+        return ((self._place(shard), part) for shard, part in rows.grouped(shards))
 
     def _shard_of_key(self, key: bytes | None) -> int:
         if key is None:
@@ -232,15 +232,14 @@ class TopicState(StreamState, PushTarget):
         number = self._walk.single() if key is None else layout.partition_of(key)
         return self._place(number, layout.generation)
 
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         layout = self._layout  # another thread may hear of a growth meanwhile
         if rows.keys is None:
             return [(self._place(self._walk.batch(), layout.generation), rows)]
-        unkeyed = self._walk.batch() if None in rows.keys else 0
-        of_key, generation = layout.partition_of, layout.generation
-        chosen = [unkeyed if key is None else of_key(key) for key in rows.keys]
+        chosen = rows.partitions(layout, self._walk.batch)
         return (
-            (self._place(partition, generation), part) for partition, part in grouped(rows, chosen)
+            (self._place(partition, layout.generation), part)
+            for partition, part in rows.grouped(chosen)
         )
 
     def _producer_shard(self, name: str, partition: int) -> int:
@@ -262,7 +261,7 @@ class OnePlace(PushTarget):
             raise InvalidError("ids are for pushes to a queue without a named producer")
         return self._fixed
 
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         return [(self._fixed, rows)]
 
 
