@@ -32,8 +32,9 @@ faults: setup ## break a cluster of real processes for MINUTES=10, and check the
 	$(BIN)/python -m penstock.cli.faults --minutes $(MINUTES)
 
 KILLS ?= 100
+SOAK_MINUTES ?= 30
 soak: setup ## kill one node KILLS=100 times, fill its disk, cut and slow its clients; check it all
-	$(BIN)/python -m penstock.cli.soak --kills $(KILLS)
+	$(BIN)/python -m penstock.cli.soak --kills $(KILLS) --minutes $(SOAK_MINUTES)
 
 groups: setup ## add, pause, kill members of a group for MINUTES=10, and check all that they assemble
 	$(BIN)/python -m penstock.cli.groups --minutes $(MINUTES)
