@@ -49,6 +49,11 @@ test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/spark
 	$(BIN)/pytest -q -m "not slow" tests/spark  # one session of Spark for all of them
 
+FUZZ_SECONDS ?= 60
+fuzz: setup ## let a fuzzer send anything to frames, batches, a node and a directory, FUZZ_SECONDS=60 each
+	$(BIN)/python -m pip install --disable-pip-version-check --no-input -q -e '.[fuzz]'
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
 lint: setup ## check style
 	$(BIN)/ruff check
 
