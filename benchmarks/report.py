@@ -130,8 +130,8 @@ class Report:
     def _heading(self) -> str:
         counts = [len(s.values) for m in self.measured.values() for s in m.series.values()]
         words = f"Medians of {max(counts, default=0)} interleaved rounds ± half the spread; in"
-        words += f" brackets the multiple of what `{BASE}` has. *: others used more than {QUIET_CORES:g}"
-        words += " processors meanwhile."
+        words += f" brackets the multiple of what `{BASE}` has. *: others used more than"
+        words += f" {QUIET_CORES:g} processors meanwhile."
         if self.quick:
             words += "\n\n**A quick run: it shows that everything works, and no speed.**"
         return words

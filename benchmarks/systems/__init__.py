@@ -33,10 +33,7 @@ SYSTEMS = {
     "postgres": Entry("postgres", "on"),
     "postgres-async": Entry("postgres", "off", usual=False),
 }
-LEFT_OUT = {
-    "nsq": "Debian has no package of nsqd; it also keeps messages in memory, and on disk without"
-    " a sync, so that it has no durable setting to compare",
-}
+LEFT_OUT = {"nsq": "Debian has no package of nsqd"}
 BASE = "penstock"  # what ratios refer to
 
 
