@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from benchmarks.syncs import syncs
 from benchmarks.system import MIB, System
 from benchmarks.workloads import (
     Amounts,
@@ -42,6 +43,7 @@ ALONE: dict[str, Measure] = {  # start servers by themselves
     "queues": queue_cost,
     "recovery": recovery,
     "memory": memory,
+    "syncs": syncs,
 }
 WORKLOADS = SHARED | ALONE
 
@@ -127,8 +129,10 @@ class Rounds:
                 system.stop()
         for name in workloads:
             if name in ALONE and applies(system, name):
-                self._measure(system, name)
-                system.stop()
+                try:
+                    self._measure(system, name)
+                finally:
+                    system.stop()
 
     def _measure(self, system: System, name: str) -> None:
         if self._rules.over():

@@ -47,7 +47,7 @@ class RabbitMq(System):
         script = self._found("usr/lib/erlang/bin/erl")
         home = script.parent.parent
         text = script.read_text()
-        if _ROOT in text.splitlines():
+        if _ROOT in text:
             script.write_text(text.replace(_ROOT, f"ROOTDIR={home}"))
         return home
 
