@@ -17,7 +17,8 @@ LOOK_S = 0.004
 PATIENCE_S = 240.0  # until something happens; Spark starts slowly on a busy machine
 LATER_S = 2.5  # at most, of kills at any time
 
-KINDS = ("any time", "published", "noted", "begun")
+SKIPPED = 4  # micro-batches at most, before a driver is in danger
+KINDS = ("published", "any time", "begun", "noted")
 
 
 class Seen(NamedTuple):
@@ -67,23 +68,30 @@ class Watch:
 
     def wait(self, driver: subprocess.Popen[bytes], kind: str, chance: random.Random) -> bool:
         """Returns when it is time for a kill of this kind; False if the driver ended before."""
-        first = self.look()
-        hold = _CONDITIONS[kind]
+        skipped = self.look().noted + chance.randint(0, SKIPPED)
+        if not self._until(driver, lambda now: now.noted >= skipped):
+            return False
+        first, holds = self.look(), _CONDITIONS[kind]
+        if not self._until(driver, lambda now: holds(first, now)):
+            return False
+        time.sleep(chance.uniform(0, LATER_S if kind == "any time" else LOOK_S))
+        return driver.poll() is None
+
+    def _until(self, driver: subprocess.Popen[bytes], holds: Callable[[Seen], bool]) -> bool:
         until = time.monotonic() + PATIENCE_S
-        while not hold(first, self.look()):
+        while not holds(self.look()):
             if driver.poll() is not None:
                 return False
             if time.monotonic() > until:
-                raise DeadlineError(f"nothing happened for {PATIENCE_S:.0f} s ({kind})")
+                raise DeadlineError(f"nothing happened for {PATIENCE_S:.0f} s")
             time.sleep(LOOK_S)
-        time.sleep(chance.uniform(0, LATER_S if kind == KINDS[0] else 2 * LOOK_S))
-        return driver.poll() is None
+        return True
 
 
 # Each run of the driver gets at least so far that it has done something new.
 _CONDITIONS: dict[str, Callable[[Seen, Seen], bool]] = {
-    "any time": lambda first, now: now.begun > first.begun or now.noted > first.noted,
     "published": lambda first, now: now.published > max(first.published, now.noted),
+    "any time": lambda first, now: now.begun > first.begun or now.noted > first.noted,
     "noted": lambda first, now: now.noted > first.noted,
     "begun": lambda first, now: now.begun > first.begun + 1
     or (now.begun > first.begun and now.begun > now.noted),

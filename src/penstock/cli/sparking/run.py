@@ -40,6 +40,7 @@ class Plan:
     kills: int
     seed: int
     failing: float = FAILING
+    careless: bool = False  # so that it must go wrong, where a commit is repeated
 
     @property
     def batches(self) -> int:
@@ -161,7 +162,7 @@ class Proof:
         job = Job(
             self._plan.kind, self._url, source, target, str(self._folder / "checkpoint"), ROWS,
             self._plan.seed, self._plan.failing, str(self._failures), self._clicks.timeout,
-            self._clicks.delay,
+            self._clicks.delay, self._plan.careless,
         )  # fmt: skip
         settings = msgspec.json.encode(job).decode()
         with (self._folder / "driver.log").open("ab") as log:
