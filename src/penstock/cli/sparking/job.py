@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.cli.sparking.lingering import LingeringSource
 from penstock.consumers.generator import is_end
 from penstock.spark import session, sessions
 
@@ -50,6 +51,7 @@ def main(settings: str) -> None:
     """Runs the job to the end of its input, going on where its checkpoint says."""
     job = msgspec.json.decode(settings, type=Job)
     spark = session(MASTER, memory="700m", name="proof", spark_sql_shuffle_partitions="2")
+    spark.dataSource.register(LingeringSource)
     failing = failing_at_first(job.seed, job.failing, job.failures)
     rows = rows_of(spark, job).mapInArrow(failing, "key binary, value binary")
     writer = rows.writeStream.format("penstock").option("servers", job.url)
