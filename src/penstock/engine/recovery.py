@@ -241,7 +241,7 @@ def _fold(target: _Target, record: Replayed) -> None:
         )
     try:
         fabric.replay(record, now_us)
-    except (AssertionError, KeyError, ValueError, StopIteration, msgspec.MsgspecError) as error:
+    except (AssertionError, LookupError, ValueError, StopIteration, msgspec.MsgspecError) as error:
         if not accept_damage:
             raise DamagedError(
                 f"record {record.number} of shard {record.shard} does not fit the state before it"
