@@ -10,7 +10,19 @@ import importlib.util
 
 import typer
 
-from penstock.cli import cluster, consume, doctor, group, queue, serve, stats, table, top, topic
+from penstock.cli import (
+    cluster,
+    consume,
+    doctor,
+    group,
+    publication,
+    queue,
+    serve,
+    stats,
+    table,
+    top,
+    topic,
+)
 from penstock.cli.command import new_app, told_errors
 
 OTHERS = {
@@ -27,6 +39,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.command()(consume.consume)
 app.add_typer(table.app, name="table")
+app.add_typer(publication.app, name="publication")
 app.add_typer(cluster.app, name="cluster")
 app.command()(top.top)
 app.command()(stats.stats)

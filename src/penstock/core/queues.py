@@ -432,6 +432,7 @@ class Queues:
         return {
             "ready": sum(q.ready for q in parts),
             "leased": sum(q.leases.messages for q in parts),
+            "reserved": sum(q.leases.reserved_messages for q in parts),
             "delayed": sum(q.delayed.messages for q in parts),
             "held": sum(len(q.held) for q in parts),
             "dead": sum(run.messages for q in parts for run in q.dead.values()),

@@ -61,6 +61,9 @@ class Report:
         }
 
 
+_SECTIONS = "checkpoint sections are damaged"
+
+
 def open_engine(
     disk: Disk,
     now_us: int,
@@ -81,6 +84,8 @@ def open_engine(
     checkpoint = read_checkpoint(disk)
     if checkpoint is None:
         checkpoint = _create(disk, Identity(directory, shards))
+    if "identity" not in checkpoint.sections:
+        raise DamagedError(f"{_SECTIONS}: {', '.join(checkpoint.damaged)}; no node can do without")
     identity = msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
     fabric = Fabric(identity.shards, now_us, node, identity.directory)
     files = _load(fabric, checkpoint, report, accept_damage)
@@ -144,8 +149,8 @@ def _load(fabric: Fabric, checkpoint: Checkpoint, report: Report, accept_damage:
         lacking, lost = _decode(sections["withheld"])
         report.damaged |= set(lacking)
         report.broken |= set(lost)
-    if "identity" not in sections or (damaged and not accept_damage):
-        raise DamagedError(f"checkpoint sections are damaged: {', '.join(damaged)}")
+    if damaged and not accept_damage:
+        raise DamagedError(f"{_SECTIONS}: {', '.join(damaged)}")
     if "control" in sections:
         fabric.load_control(_decode(sections["control"]))
     for shard in fabric.kernel.shards:
@@ -241,7 +246,7 @@ def _fold(target: _Target, record: Replayed) -> None:
         )
     try:
         fabric.replay(record, now_us)
-    except (AssertionError, KeyError, ValueError, StopIteration, msgspec.MsgspecError) as error:
+    except (AssertionError, LookupError, ValueError, StopIteration, msgspec.MsgspecError) as error:
         if not accept_damage:
             raise DamagedError(
                 f"record {record.number} of shard {record.shard} does not fit the state before it"
@@ -284,3 +289,4 @@ def _all_stored(fabric: Fabric) -> Iterator[Stored]:
                 yield from lane.index.rows()
         for partition in shard.partitions.values():
             yield from partition.index.rows()
+        yield from shard.staging.index.rows()
