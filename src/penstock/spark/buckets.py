@@ -46,6 +46,13 @@ class _Chunk(msgspec.Struct, array_like=True, frozen=True):
     offsets: bytes
 
 
+class _Name(msgspec.Struct, array_like=True, frozen=True):
+    """What the heads of all kinds of buckets begin with."""
+
+    version: int
+    token: bytes
+
+
 class Saved(NamedTuple):
     """What has to be stored together. `replaces`: the chunks before this one have to go."""
 
@@ -75,7 +82,7 @@ class Bucket(Generic[S]):
         if head is None:
             self._assembler = Assembler(stateful, partition=number)
         else:
-            self._restore(_decoded(head, _Head), [_decoded(each, _Chunk) for each in chunks])
+            self._restore(decoded(head, _Head), [decoded(each, _Chunk) for each in chunks])
 
     def _restore(self, head: _Head, chunks: list[_Chunk]) -> None:
         if head.version != VERSION:
@@ -115,6 +122,10 @@ class Bucket(Generic[S]):
         """The clock has gone on without fragments."""
         return self._assembler.tick(now_us, at_end=True)
 
+    def flush(self) -> Step:
+        """There is nothing more to come: time goes on for ever."""
+        return self._assembler.finish()
+
     def save(self) -> Saved:
         """What has changed since the last call, to be stored before the next fragments come."""
         self.token = secrets.token_bytes(12)
@@ -151,7 +162,7 @@ class Bucket(Generic[S]):
 
 def token_of(head: bytes) -> bytes:
     """Which `save` a head is of."""
-    return _decoded(head, _Head).token
+    return decoded(head, _Name).token
 
 
 def check_stateful(stateful: Stateful[S]) -> None:
@@ -200,7 +211,8 @@ def _fragments(chunk: _Chunk) -> Fragments:
 T = TypeVar("T")
 
 
-def _decoded(packed: bytes, kind: type[T]) -> T:
+def decoded(packed: bytes, kind: type[T]) -> T:
+    """A part of the state; ProtocolError if it is something else."""
     try:
         return msgspec.msgpack.decode(packed, type=kind)
     except msgspec.MsgspecError as error:
