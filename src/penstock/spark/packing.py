@@ -14,21 +14,46 @@ import pyarrow as pa
 
 from penstock.spark.spread import name_of
 
-PACKED = "bucket int, rows binary"
-"""The columns that `pack` gives; it takes `bucket` and those of a row: key, value, time_us, place
-and, where a column tells them, end."""
+PACKED = "bucket int, place bigint, rows binary"
+"""What packed rows have: the name of the bucket, the place of the first of them, and themselves in
+Arrow's form, with the columns key, value, time_us, place and, where a condition tells them, end."""
 
-_FIELDS = pa.schema([pa.field("bucket", pa.int32()), pa.field("rows", pa.binary())])
+_FIELDS = pa.schema(
+    [
+        pa.field("bucket", pa.int32()),
+        pa.field("place", pa.int64()),
+        pa.field("rows", pa.binary()),
+    ]
+)
+
+
+def is_packed(columns: Sequence[str]) -> bool:
+    """Whether these columns are those of packed rows."""
+    return tuple(columns) == tuple(_FIELDS.names)
 
 
 def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: the rows of each bucket in a batch as one. It takes numbers of buckets, and
-    gives their names."""
+    """For `mapInArrow`: the rows of each bucket in a batch as one. There is a number of the bucket
+    before the other columns."""
     for batch in batches:
-        if batch.num_rows:
-            numbers, parts = zip(*by_bucket(batch), strict=True)
-            columns = [pa.array(map(name_of, numbers), pa.int32()), _streams(parts)]
-            yield pa.RecordBatch.from_arrays(columns, schema=_FIELDS)
+        for number, part in by_bucket(batch) if batch.num_rows else ():
+            yield packed_row(number, [part])
+
+
+def packed_row(number: int, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Rows of a bucket as one, in as many parts as they come in."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, parts[0].schema) as writer:
+        for part in parts:
+            writer.write_batch(part)
+    packed = sink.getvalue()
+    cuts = pa.py_buffer(np.array([0, packed.size], np.int32))
+    columns = [
+        pa.array([name_of(number)], pa.int32()),
+        parts[0].column("place")[:1],
+        pa.Array.from_buffers(pa.binary(), 1, [None, cuts, packed]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_FIELDS)
 
 
 def by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -45,22 +70,10 @@ def by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 def unpack(packed: Iterable[bytes]) -> pa.RecordBatch:
     """All rows of a bucket, by place."""
-    batches = [pa.ipc.open_stream(each).read_next_batch() for each in packed]
+    batches = [batch for each in packed for batch in pa.ipc.open_stream(each)]
     batches.sort(key=lambda each: each.column("place")[0].as_py())
     whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     places = whole.column("place").to_numpy()
     if bool((places[1:] < places[:-1]).any()):
         whole = whole.take(pa.array(np.argsort(places, kind="stable")))
     return whole
-
-
-def _streams(parts: Sequence[pa.RecordBatch]) -> pa.BinaryArray:
-    """Each part as a stream of Arrow; all are written to one place, and stay there."""
-    sink = pa.BufferOutputStream()
-    edges = [0]
-    for part in parts:
-        with pa.ipc.new_stream(sink, part.schema) as writer:
-            writer.write_batch(part)
-        edges.append(sink.tell())
-    cuts = pa.py_buffer(np.array(edges, np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(parts), [None, cuts, sink.getvalue()])

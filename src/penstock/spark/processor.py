@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from penstock.spark.buckets import token_of
 from penstock.spark.engines import Engine, Maker
-from penstock.spark.packing import by_bucket, unpack
+from penstock.spark.packing import by_bucket, is_packed, unpack
 from penstock.spark.spread import number_of
 
 COLUMNS = "key binary, value binary, reason string, count bigint, first_us bigint, last_us bigint"
@@ -113,12 +113,21 @@ class BatchRunner:
         """The results; all sessions are over in the end."""
         current: tuple[int, Engine] | None = None
         for batch in batches:
-            for name, rows in by_bucket(batch) if batch.num_rows else ():
+            for name, rows in _buckets(batch):
                 if current is None or current[0] != name:
                     yield from [] if current is None else current[1].flush()
                     current = name, self._make(number_of(name), None, ())
                 yield from current[1].take(rows, 0)
         yield from [] if current is None else current[1].flush()
+
+
+def _buckets(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The names of buckets and their rows, in the order of a batch."""
+    if is_packed(batch.schema.names):
+        for name, packed in zip(*(batch.column(each) for each in ("bucket", "rows")), strict=True):
+            yield name.as_py(), unpack([packed.as_buffer()])
+    elif batch.num_rows:
+        yield from by_bucket(batch)
 
 
 @contextmanager
