@@ -18,6 +18,8 @@ from penstock.errors import InvalidError
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.functions import endswith, lit
+
 from penstock.spark import SESSION_JSON, sessions, stateful
 
 CLICKS = Clicks(seed=11, blocks=2, chains=150)
@@ -105,7 +107,7 @@ def test_a_batch_gives_all_sessions_of_it(source, spark, url, topic) -> None:
 def test_buckets_and_a_condition_for_ends(spark, url, topic, checkpoint, tmp_path) -> None:
     publish(topic, CLICKS)
     stream = stream_of(spark, url, topic, 2000)
-    settings = SETTINGS | {"end": stream.value.endswith(b":END")}
+    settings = SETTINGS | {"end": endswith("value", lit(b":END"))}
     run(sessions(stream, **settings, buckets=3), tmp_path / "out", checkpoint)
     found = [each for each in values_in(spark, tmp_path / "out") if b"~closing" not in each]
     # The last fragment of all is of one bucket: what is open in the others is not over.
@@ -155,9 +157,8 @@ def test_what_cannot_be_done_is_told(spark, url, topic) -> None:
     packed = stream_of(spark, url, topic, 10, "penstock-packed")
     with pytest.raises(InvalidError, match="by their partition"):
         sessions(packed, timeout=5.0, buckets=4)
-    ended = stream.value.endswith(b":END")
     with pytest.raises(InvalidError, match="a fold or an encoder"):
-        sessions(stream, end=ended, encoder=lambda record: b"")
+        sessions(stream, end=endswith("value", lit(b":END")), encoder=lambda record: b"")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from penstock.consumers.moved import Moved
 from penstock.consumers.sessions import Sessionizer
 from penstock.consumers.stateful import Stateful
 from penstock.consumers.steps import Step
@@ -33,8 +34,11 @@ class Engine(Protocol):
     def flush(self) -> list[pa.RecordBatch]:
         """There is nothing more to come: time goes on for ever."""
 
-    def save(self) -> Saved:
-        """What has to be stored."""
+    def parted(self, number: int, moved: Moved) -> Engine:
+        """A bucket of keys that are no business of this one any more."""
+
+    def save(self, *, full: bool = False) -> Saved:
+        """What has to be stored; `full`: instead of all that was stored before."""
 
 
 Maker = Callable[[int, bytes | None, Iterable[bytes]], Engine]
@@ -46,9 +50,10 @@ class OneByOne:
 
     def __init__(
         self, stateful: Stateful[Any], number: int, head: bytes | None = None,
-        chunks: Iterable[bytes] = (),
+        chunks: Iterable[bytes] = (), *, bucket: Bucket[Any] | None = None,
     ) -> None:  # fmt: skip
-        self._bucket = Bucket(stateful, number, head, chunks)
+        self._stateful = stateful
+        self._bucket = bucket or Bucket(stateful, number, head, chunks)
 
     @property
     def token(self) -> bytes:
@@ -64,8 +69,11 @@ class OneByOne:
     def flush(self) -> list[pa.RecordBatch]:
         return _results(self._bucket.flush())
 
-    def save(self) -> Saved:
-        return self._bucket.save()
+    def parted(self, number: int, moved: Moved) -> OneByOne:
+        return OneByOne(self._stateful, number, bucket=self._bucket.parted(number, moved))
+
+    def save(self, *, full: bool = False) -> Saved:
+        return self._bucket.save(full=full)
 
 
 class InColumns:
@@ -73,9 +81,10 @@ class InColumns:
 
     def __init__(
         self, sessionizer: Sessionizer, number: int, head: bytes | None = None,
-        chunks: Iterable[bytes] = (),
+        chunks: Iterable[bytes] = (), *, bucket: SessionBucket | None = None,
     ) -> None:  # fmt: skip
-        self._bucket = SessionBucket(sessionizer, head, chunks)
+        self._sessionizer = sessionizer
+        self._bucket = bucket or SessionBucket(sessionizer, head, chunks)
 
     @property
     def token(self) -> bytes:
@@ -95,8 +104,11 @@ class InColumns:
     def flush(self) -> list[pa.RecordBatch]:
         return self._bucket.flush()
 
-    def save(self) -> Saved:
-        return self._bucket.save()
+    def parted(self, number: int, moved: Moved) -> InColumns:
+        return InColumns(self._sessionizer, number, bucket=self._bucket.parted(moved))
+
+    def save(self, *, full: bool = False) -> Saved:
+        return self._bucket.save(full=full)
 
 
 def _times(rows: pa.RecordBatch) -> Longs:

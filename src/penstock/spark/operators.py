@@ -44,7 +44,7 @@ def sessions(
     The values are the same records, byte for byte, for all input within the delay. Columns and
     `buckets` are those of `stateful`. They are made column by column, without a call of Python for
     each key, unless there is a fold or an encoder. `end` may also be a condition of Spark, such as
-    `col("value").endswith(b":END")`: then Python is not called for each value, either.
+    `endswith("value", lit(b":END"))`: then Python is not called for each value, either.
     """
     by_column = end is not None and not callable(end)
     rest = {} if encoder is None else {"encoder": encoder}

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.spark.families import Lot
+from penstock.spark.lineage import Lineage
 from penstock.spark.spread import name_of
 
 PACKED = "bucket int, place bigint, rows binary"
@@ -27,6 +29,9 @@ _FIELDS = pa.schema(
 )
 
 
+_LINE = b"lineage"
+
+
 def is_packed(columns: Sequence[str]) -> bool:
     """Whether these columns are those of packed rows."""
     return tuple(columns) == tuple(_FIELDS.names)
@@ -37,19 +42,20 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     before the other columns."""
     for batch in batches:
         for number, part in by_bucket(batch) if batch.num_rows else ():
-            yield packed_row(number, [part])
+            yield packed_row(Lineage.alone(number), [part])
 
 
-def packed_row(number: int, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Rows of a bucket as one, in as many parts as they come in."""
+def packed_row(line: Lineage, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Rows of a partition as one, in as many parts as they come in."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, parts[0].schema) as writer:
+    schema = parts[0].schema.with_metadata({_LINE: line.encode()})
+    with pa.ipc.new_stream(sink, schema) as writer:
         for part in parts:
             writer.write_batch(part)
     packed = sink.getvalue()
     cuts = pa.py_buffer(np.array([0, packed.size], np.int32))
     columns = [
-        pa.array([name_of(number)], pa.int32()),
+        pa.array([name_of(line.root)], pa.int32()),
         parts[0].column("place")[:1],
         pa.Array.from_buffers(pa.binary(), 1, [None, cuts, packed]),
     ]
@@ -68,9 +74,19 @@ def by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield int(buckets[start]), rows.slice(start, stop - start)
 
 
-def unpack(packed: Iterable[bytes]) -> pa.RecordBatch:
-    """All rows of a bucket, by place."""
-    batches = [batch for each in packed for batch in pa.ipc.open_stream(each)]
+def unpack(packed: Iterable[bytes | pa.Buffer]) -> list[Lot]:
+    """The rows of a bucket, for each partition by place."""
+    parts: dict[int, list[pa.RecordBatch]] = {}
+    lines: dict[int, Lineage] = {}
+    for each in packed:
+        stream = pa.ipc.open_stream(each)
+        line = Lineage.decode(stream.schema.metadata[_LINE])
+        lines[line.partition] = line
+        parts.setdefault(line.partition, []).extend(stream)
+    return [Lot(line, _by_place(parts[number])) for number, line in lines.items()]
+
+
+def _by_place(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     batches.sort(key=lambda each: each.column("place")[0].as_py())
     whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     places = whole.column("place").to_numpy()

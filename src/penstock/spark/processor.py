@@ -19,14 +19,16 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from penstock.spark.buckets import token_of
-from penstock.spark.engines import Engine, Maker
+from penstock.spark.engines import Maker
+from penstock.spark.families import Family, Lot
+from penstock.spark.lineage import Lineage
 from penstock.spark.packing import by_bucket, is_packed, unpack
 from penstock.spark.spread import number_of
 
 COLUMNS = "key binary, value binary, reason string, count bigint, first_us bigint, last_us bigint"
 
 MOST_KEPT = 64  # buckets that a worker keeps in memory for the next micro-batch
-_kept: OrderedDict[tuple[str, int], Engine] = OrderedDict()
+_kept: OrderedDict[tuple[str, int], Family] = OrderedDict()
 
 
 class BucketProcessor(StatefulProcessor):
@@ -48,11 +50,11 @@ class BucketProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """The rows of a bucket in a micro-batch; they count in the order of `place`."""
         number = number_of(int(key[0]))
-        whole = unpack(bytes(packed) for frame in rows for packed in frame["rows"])
+        lots = unpack(bytes(packed) for frame in rows for packed in frame["rows"])
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         with _no_collection():
             bucket = self._open(number)
-            found = bucket.take(whole, now_ms * 1000)
+            found = bucket.take(lots, now_ms * 1000)
             self._close(number, bucket)
         self._watch(now_ms)
         yield from _frames(found)
@@ -79,7 +81,7 @@ class BucketProcessor(StatefulProcessor):
             self._handle.deleteTimer(timer)
         self._handle.registerTimer(now_ms + self._idle_ms)
 
-    def _open(self, number: int) -> Engine:
+    def _open(self, number: int) -> Family:
         """As the state store has it. What this worker kept is used only if it is the same: the
         store may have taken another worker's work, or none."""
         kept = _kept.pop((self._name, number), None)
@@ -88,9 +90,9 @@ class BucketProcessor(StatefulProcessor):
         if kept is not None and head is not None and kept.token == token_of(head):
             return kept
         chunks = [] if head is None else [bytes(chunk) for (chunk,) in self._log.get()]
-        return self._make(number, head, chunks)
+        return Family(self._make, head, chunks)
 
-    def _close(self, number: int, bucket: Engine) -> None:
+    def _close(self, number: int, bucket: Family) -> None:
         saved = bucket.save()
         if saved.replaces:
             self._log.put([(saved.chunk,)])
@@ -111,23 +113,24 @@ class BatchRunner:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The results; all sessions are over in the end."""
-        current: tuple[int, Engine] | None = None
+        current: tuple[int, Family] | None = None
         for batch in batches:
-            for name, rows in _buckets(batch):
+            for name, lots in _buckets(batch):
                 if current is None or current[0] != name:
                     yield from [] if current is None else current[1].flush()
-                    current = name, self._make(number_of(name), None, ())
-                yield from current[1].take(rows, 0)
+                    current = name, Family(self._make, None, ())
+                yield from current[1].take(lots, 0)
         yield from [] if current is None else current[1].flush()
 
 
-def _buckets(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _buckets(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Lot]]]:
     """The names of buckets and their rows, in the order of a batch."""
     if is_packed(batch.schema.names):
         for name, packed in zip(*(batch.column(each) for each in ("bucket", "rows")), strict=True):
             yield name.as_py(), unpack([packed.as_buffer()])
     elif batch.num_rows:
-        yield from by_bucket(batch)
+        for name, rows in by_bucket(batch):
+            yield name, [Lot(Lineage.alone(number_of(name)), rows)]
 
 
 @contextmanager

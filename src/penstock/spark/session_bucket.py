@@ -14,8 +14,10 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from penstock.consumers.fragments import NEVER_US
+from penstock.consumers.moved import Moved
 from penstock.consumers.objects import FOREVER_US
 from penstock.consumers.sessions import Sessionizer
 from penstock.consumers.stateful import Flags
@@ -185,12 +187,29 @@ class SessionBucket:
             id_of, eager = self._sessionizer.fragment_id, self._rules.eager
             self._results.append(records.finished(sessions, keys, id_of, eager))
 
+    def parted(self, moved: Moved) -> SessionBucket:
+        """A bucket of some of the keys, which are no business of this one any more; time in it is
+        what it is here."""
+        chosen = np.fromiter(map(moved.has, self._slots.names), np.bool_, len(self._slots))
+        part, places = self._open.of_slots(chosen)
+        self._open.remove(places, np.ones(len(part), np.bool_))
+        other = SessionBucket(self._sessionizer)
+        other._at = replace(self._at, token=b"", base_bytes=0, log_bytes=0)
+        keys = pa.array(self._slots.of(part.slots), pa.binary())
+        other._restore(
+            Chunk(keys, part.values, part.times_us, part.offsets, part.folds_us, part.ends)
+        )
+        return other
+
     # --- what is stored --------------------------------------------------------------------
 
-    def save(self) -> Saved:
-        """What has changed since the last call, to be stored before the next fragments come."""
+    def save(self, *, full: bool = False) -> Saved:
+        """What has changed since the last call, to be stored before the next fragments come.
+
+        `full`: all that there is, instead of what was stored before.
+        """
         at, opened = self._at, self._open
-        replaces = at.log_bytes > max(SMALL_LOG_BYTES, at.base_bytes)
+        replaces = full or at.log_bytes > max(SMALL_LOG_BYTES, at.base_bytes)
         part = opened.since(0 if replaces else self._saved_offset)
         removed = np.concatenate([np.empty(0, np.int64), *opened.removed])
         keys = pa.array(self._slots.of(part.slots), pa.binary())
