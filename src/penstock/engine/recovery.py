@@ -61,6 +61,9 @@ class Report:
         }
 
 
+_SECTIONS = "checkpoint sections are damaged"
+
+
 def open_engine(
     disk: Disk,
     now_us: int,
@@ -81,6 +84,8 @@ def open_engine(
     checkpoint = read_checkpoint(disk)
     if checkpoint is None:
         checkpoint = _create(disk, Identity(directory, shards))
+    if "identity" not in checkpoint.sections:
+        raise DamagedError(f"{_SECTIONS}: {', '.join(checkpoint.damaged)}; no node can do without")
     identity = msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
     fabric = Fabric(identity.shards, now_us, node, identity.directory)
     files = _load(fabric, checkpoint, report, accept_damage)
@@ -144,8 +149,8 @@ def _load(fabric: Fabric, checkpoint: Checkpoint, report: Report, accept_damage:
         lacking, lost = _decode(sections["withheld"])
         report.damaged |= set(lacking)
         report.broken |= set(lost)
-    if "identity" not in sections or (damaged and not accept_damage):
-        raise DamagedError(f"checkpoint sections are damaged: {', '.join(damaged)}")
+    if damaged and not accept_damage:
+        raise DamagedError(f"{_SECTIONS}: {', '.join(damaged)}")
     if "control" in sections:
         fabric.load_control(_decode(sections["control"]))
     for shard in fabric.kernel.shards:
