@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.cli.sparking.moments import KINDS, Kill, Seen, kinds_of
+from penstock.cli.sparking.moments import KINDS, QUEUE_KINDS, Kill, Seen, kinds_of
 from penstock.cli.sparking.report import as_json, figures
 from penstock.cli.sparking.run import ROWS, Outcome, Plan, Proof, compared
 
@@ -68,7 +68,8 @@ def test_reports() -> None:
 
 
 def test_kinds_of_kills_take_turns() -> None:
-    found = kinds_of(9, random.Random(1))
+    found = kinds_of(9, KINDS, random.Random(1))
     assert set(found) == set(KINDS)
     assert max(Counter(found).values()) == 3
-    assert found == kinds_of(9, random.Random(1))
+    assert found == kinds_of(9, KINDS, random.Random(1))
+    assert set(kinds_of(5, QUEUE_KINDS, random.Random(1))) == {*KINDS, "reserved"}

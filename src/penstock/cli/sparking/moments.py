@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +19,12 @@ LATER_S = 2.5  # at most, of kills at any time
 
 SKIPPED = 4  # micro-batches at most, before a driver is in danger
 KINDS = ("published", "any time", "begun", "noted")
+QUEUE_KINDS = ("published", "reserved", "any time", "begun", "noted")
 
 
 class Seen(NamedTuple):
     """Numbers of micro-batches, -1 for none: begun and noted in the checkpoint, published in the
-    node; and how many messages are reserved."""
+    node; and the last number that is reserved, which is that of its micro-batch."""
 
     begun: int
     noted: int
@@ -44,6 +45,11 @@ class Kill:
         """Whether the last publication is unknown to the checkpoint: it will be tried again."""
         return self.seen.published > self.seen.noted
 
+    @property
+    def unbegun(self) -> bool:
+        """Whether something is reserved that the checkpoint does not know of."""
+        return self.seen.reserved > self.seen.begun
+
 
 class Watch:
     """Looks at one query, from outside."""
@@ -56,10 +62,13 @@ class Watch:
 
     def look(self) -> Seen:
         """How far it is."""
-        noted, begun = self._last("commits"), self._last("offsets")
+        noted = self._last("commits")
         own = [each for each in self._fabric.publications() if each.key.endswith(self._ending)]
-        reserved = 0 if self._queue is None else int(self._queue.stats()["reserved"])
-        return Seen(begun, noted, max((each.number for each in own), default=-1), reserved)
+        held = [] if self._queue is None else self._queue.reservations()
+        published = max((each.number for each in own), default=-1)
+        reserved = max((each.number for each in held), default=-1)
+        # In this order: what is told last must not look older than what was told before.
+        return Seen(self._last("offsets"), noted, published, reserved)
 
     def _last(self, log: str) -> int:
         folder = self._checkpoint / log
@@ -95,11 +104,12 @@ _CONDITIONS: dict[str, Callable[[Seen, Seen], bool]] = {
     "noted": lambda first, now: now.noted > first.noted,
     "begun": lambda first, now: now.begun > first.begun + 1
     or (now.begun > first.begun and now.begun > now.noted),
+    "reserved": lambda first, now: now.reserved > max(now.begun, first.reserved),
 }
 
 
-def kinds_of(kills: int, chance: random.Random) -> list[str]:
+def kinds_of(kills: int, kinds: Sequence[str], chance: random.Random) -> list[str]:
     """The kinds take turns, in an order by chance."""
-    found = [KINDS[number % len(KINDS)] for number in range(kills)]
+    found = [kinds[number % len(kinds)] for number in range(kills)]
     chance.shuffle(found)
     return found
