@@ -174,6 +174,18 @@ def test_keys_that_have_nothing_open_are_forgotten(monkeypatch) -> None:
     assert sorted(found) == sorted(by_assembler(parts, sessionizer(**kind)))
 
 
+def test_many_sessions_that_end_at_once_come_in_parts(monkeypatch) -> None:
+    monkeypatch.setattr(session_bucket, "MOST_ROWS_AT_ONCE", 50)
+    clicks = Clicks(seed=6, blocks=1, chains=50)
+    kind = {"timeout": clicks.timeout, "delay": clicks.delay}
+    bucket = SessionBucket(sessionizer(**kind))
+    whole = next(iter(clicks.batches(100_000)))
+    keys, texts = (pa.array(each, pa.binary()) for each in (whole.keys, whole.values))
+    found = bucket.take(keys, texts, whole.times_us)
+    assert len(found) >= len(whole) // 50
+    assert sorted(rows_of(found)) == sorted(by_assembler([whole], sessionizer(**kind)))
+
+
 def test_ends_may_be_told_by_a_column() -> None:
     bucket = SessionBucket(sessionizer(0.0))
     keys, texts = pa.array([b"k"] * 3, pa.binary()), pa.array([b"a", b"b", b"c"], pa.binary())

@@ -119,6 +119,24 @@ def test_buckets_and_a_condition_for_ends(spark, url, topic, checkpoint, tmp_pat
     assert len(set(values) - set(found)) < len(values) / 10
 
 
+def test_sessions_go_on_where_a_topic_has_grown(
+    spark, url, fabric, topic, checkpoint, tmp_path
+) -> None:
+    df = sessions(stream_of(spark, url, topic, 1200, "penstock-packed"), **SETTINGS)
+    *parts, (keys, values, times_us) = CLICKS.columns()
+    for number, (names, texts, times) in enumerate(parts):
+        topic.publish_many(texts, keys=names, timestamps=(times / 1e6).tolist())
+        topic.grow(partitions=3 + 2 * number)
+        if number == 1:
+            run(df, tmp_path / "out", checkpoint)  # some of it before the last growth
+    for partition in range(7):
+        times = (times_us / 1e6).tolist()
+        topic.publish_many(values, keys=keys, timestamps=times, partition=partition)
+    run(df, tmp_path / "out", checkpoint)
+    found = [each for each in values_in(spark, tmp_path / "out") if b"~closing" not in each]
+    assert records(found) == sorted(CLICKS.answer(), key=session_order)
+
+
 def test_late_fragments_can_be_had(spark, url, fabric, checkpoint, tmp_path) -> None:
     topic = fabric.topic("with-late-ones", partitions=1)
     publish(topic, Clicks(seed=12, blocks=2, chains=150, late=0.05))

@@ -7,7 +7,7 @@ keys to a child, what is open of them goes over to the child's bucket.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -59,8 +59,8 @@ class Family:
             log = [each.chunks[number] for each in chunks if number in each.chunks]
             self._lanes[number] = self._make(number, own, log)
 
-    def take(self, lots: Sequence[Lot], now_us: int) -> list[pa.RecordBatch]:
-        """Takes rows, parents before their children."""
+    def take(self, lots: Iterable[Lot], now_us: int) -> list[pa.RecordBatch]:
+        """Takes rows, parents before their children; those of a partition as they come."""
         found: list[pa.RecordBatch] = []
         for lot in sorted(lots, key=lambda each: each.line.partition):
             found += self._take(lot.line, lot.rows, now_us)

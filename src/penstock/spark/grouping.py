@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +41,21 @@ class Sessions(NamedTuple):
     def stops(self) -> Longs:
         """Behind the last row of each."""
         return np.append(self.starts[1:], len(self.rows)).astype(np.int64)
+
+
+    def cut(self, most_rows: int, most_bytes: int) -> Iterator[Sessions]:
+        """The same in parts of so many rows and bytes, or a little more."""
+        count, rows = len(self.starts), self.rows
+        parts = max(-(-len(rows) // most_rows), -(-rows.bytes // most_bytes))
+        if parts <= 1 and count:
+            yield self
+            return
+        edges = np.unique(np.linspace(0, count, max(2, parts + 1)).astype(np.int64)).tolist()
+        for first, last in pairwise(edges):
+            start = int(self.starts[first])
+            stop = len(rows) if last == count else int(self.starts[last])
+            part = rows.pick(np.arange(start, stop))
+            yield Sessions(part, self.starts[first:last] - start, self.ended[first:last])
 
 
 class Found(NamedTuple):

@@ -30,6 +30,8 @@ _FIELDS = pa.schema(
 
 
 _LINE = b"lineage"
+PIECE_ROWS = 1_000_000
+PIECE_BYTES = 64 << 20
 
 
 def is_packed(columns: Sequence[str]) -> bool:
@@ -74,22 +76,39 @@ def by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield int(buckets[start]), rows.slice(start, stop - start)
 
 
-def unpack(packed: Iterable[bytes | pa.Buffer]) -> list[Lot]:
-    """The rows of a bucket, for each partition by place."""
-    parts: dict[int, list[pa.RecordBatch]] = {}
+def unpack(packed: Iterable[bytes | pa.Buffer]) -> Iterator[Lot]:
+    """The rows of a bucket, for each partition by place, in pieces."""
+    batches: dict[int, list[pa.RecordBatch]] = {}
     lines: dict[int, Lineage] = {}
     for each in packed:
         stream = pa.ipc.open_stream(each)
         line = Lineage.decode(stream.schema.metadata[_LINE])
         lines[line.partition] = line
-        parts.setdefault(line.partition, []).extend(stream)
-    return [Lot(line, _by_place(parts[number])) for number, line in lines.items()]
+        batches.setdefault(line.partition, []).extend(stream)
+    for number, line in lines.items():
+        for rows in _pieces(_by_place(batches[number])):
+            yield Lot(line, rows)
 
 
-def _by_place(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _by_place(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     batches.sort(key=lambda each: each.column("place")[0].as_py())
-    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    places = whole.column("place").to_numpy()
+    places = np.concatenate([each.column("place").to_numpy() for each in batches])
     if bool((places[1:] < places[:-1]).any()):
-        whole = whole.take(pa.array(np.argsort(places, kind="stable")))
-    return whole
+        whole = pa.Table.from_batches(batches).sort_by("place")
+        return list(whole.to_batches(max_chunksize=PIECE_ROWS))
+    return batches
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Several at a time: few enough that they fit into columns of Arrow."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if (
+            sum(each.num_rows for each in waiting) >= PIECE_ROWS
+            or sum(each.nbytes for each in waiting) >= PIECE_BYTES
+        ):
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)

@@ -123,7 +123,7 @@ class BatchRunner:
         yield from [] if current is None else current[1].flush()
 
 
-def _buckets(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Lot]]]:
+def _buckets(batch: pa.RecordBatch) -> Iterator[tuple[int, Iterable[Lot]]]:
     """The names of buckets and their rows, in the order of a batch."""
     if is_packed(batch.schema.names):
         for name, packed in zip(*(batch.column(each) for each in ("bucket", "rows")), strict=True):
@@ -147,5 +147,5 @@ def _no_collection() -> Iterator[None]:
 
 def _frames(found: list[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
     """Columns stay those of Arrow: no object is made for a value."""
-    if found:
-        yield pa.Table.from_batches(found).to_pandas(types_mapper=pd.ArrowDtype)
+    for batch in found:
+        yield batch.to_pandas(types_mapper=pd.ArrowDtype)

@@ -33,6 +33,8 @@ from penstock.wire.columns import Longs
 
 MOST_ROWS = 16_000_000  # open fragments of a bucket
 MOST_BYTES = 1 << 30
+MOST_ROWS_AT_ONCE = 4_000_000  # in the results of one batch of Arrow, whose columns have a bound
+MOST_BYTES_AT_ONCE = 128 << 20
 _FEW_SLOTS = 4_096  # not worth clearing up
 
 
@@ -182,10 +184,10 @@ class SessionBucket:
             np.minimum.at(self._slots.due_us, part.slots, over_us)
 
     def _add_results(self, sessions: Sessions) -> None:
-        if len(sessions.starts):
-            keys = self._slots.of(sessions.rows.slots[sessions.starts])
-            id_of, eager = self._sessionizer.fragment_id, self._rules.eager
-            self._results.append(records.finished(sessions, keys, id_of, eager))
+        id_of, eager = self._sessionizer.fragment_id, self._rules.eager
+        for part in sessions.cut(MOST_ROWS_AT_ONCE, MOST_BYTES_AT_ONCE):
+            keys = self._slots.of(part.rows.slots[part.starts])
+            self._results.append(records.finished(part, keys, id_of, eager))
 
     def parted(self, moved: Moved) -> SessionBucket:
         """A bucket of some of the keys, which are no business of this one any more; time in it is
