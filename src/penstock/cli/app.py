@@ -10,7 +10,19 @@ import importlib.util
 
 import typer
 
-from penstock.cli import cluster, consume, doctor, group, queue, serve, stats, table, top, topic
+from penstock.cli import (
+    cluster,
+    consume,
+    doctor,
+    group,
+    queue,
+    serve,
+    spark,
+    stats,
+    table,
+    top,
+    topic,
+)
 from penstock.cli.command import new_app, told_errors
 
 OTHERS = {
@@ -28,6 +40,7 @@ app.add_typer(group.app, name="group")
 app.command()(consume.consume)
 app.add_typer(table.app, name="table")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(spark.app, name="spark")
 app.command()(top.top)
 app.command()(stats.stats)
 app.command()(doctor.doctor)
