@@ -9,28 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import Run, invoke
+from tests.cli.conftest import Run
 
 from penstock.errors import ExistsError, InvalidError, NotFoundError
 
 pytest.importorskip("pyspark")
 
-from penstock.cli.spark_command import Sparks
 from penstock.spark import apps
 from penstock.spark.apps.sorting import KEY_BYTES, RECORD_BYTES
 
 LINES = [
     "the quick brown fox", "jumps over the lazy dog", "", "The end; the-end", "süß, süß 7 7", "fox"
 ]  # fmt: skip
-
-
-@pytest.fixture
-def command(spark: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in the session of the tests."""
-    monkeypatch.setattr("penstock.spark.session", lambda *_, **__: spark, raising=False)
-    monkeypatch.setattr(Sparks, "stop", lambda _: None)
-    monkeypatch.setenv("PENSTOCK_URL", url)
-    return invoke
 
 
 @pytest.fixture

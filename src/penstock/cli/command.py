@@ -63,7 +63,7 @@ def on_fabric(function: Callable[Concatenate[Here, P], None]) -> Callable[..., N
         json: Json = False,
         **given: Any,
     ) -> None:
-        with told_errors(json), _opened(url, path, namespace, timeout) as fabric:
+        with told_errors(json), fabric_at(url, path, namespace, timeout) as fabric:
             call(Here(fabric, Output(json)), **given)
 
     return with_options_of(run, function)
@@ -99,7 +99,8 @@ def told_errors(as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(url: str, path: str | None, namespace: str, timeout: float) -> Iterator[Fabric]:
+def fabric_at(url: str, path: str | None, namespace: str, timeout: float) -> Iterator[Fabric]:
+    """A fabric: of a data directory, or else of the node at `url`."""
     import penstock
     from penstock.errors import DeadlineError
 

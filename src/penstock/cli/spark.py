@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli import telemetry
 from penstock.cli.command import new_app
 from penstock.cli.spark_command import Sparks, following, on_spark
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.spark.apps.sorting import Survey
 
 app = new_app("Programs that run on Spark: over files, folders and topics.")
+app.command()(telemetry.telemetry)
 
 SHOWN = 20
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from penstock.spark.apps import Fabric
 
 LOOK_S = 0.2
-MESSAGE_CHARACTERS = 500
 
 P = ParamSpec("P")
 
@@ -105,6 +105,7 @@ def on_spark(function: Callable[Concatenate[Sparks, P], None]) -> Callable[..., 
 def spark_errors() -> Iterator[None]:
     """What Spark says becomes an error that is told in a few words."""
     from penstock.errors import InvalidError
+    from penstock.spark.said import said
 
     try:
         from pyspark.errors import PySparkException
@@ -114,16 +115,7 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        raise InvalidError(f"Spark: {short(error)}", advice=" ") from error
-
-
-def short(error: BaseException) -> str:
-    """The first words of an error of Spark, without the plan and the stack below it."""
-    told = str(error).split("\n\nJVM stacktrace", 1)[0].strip()
-    lines = [line for line in told.splitlines() if line.strip()]
-    ours = [line for line in lines if "penstock.errors." in line]
-    first = ours[-1].partition("penstock.errors.")[2] if ours else lines[0] if lines else "no word"
-    return first[:MESSAGE_CHARACTERS]
+        raise InvalidError(f"Spark: {said(error)}", advice=" ") from error
 
 
 @contextmanager
@@ -176,3 +168,22 @@ def _follow(spark: SparkSession, progress: Progress, text: str, over: threading.
                 shown[stage] = progress.add_task(f"  {told.name.partition(' at ')[0]}")
             done = told.numCompletedTasks
             progress.update(shown[stage], total=told.numTasks, completed=done)
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[threading.Event]:
+    """Set by SIGTERM or SIGINT; what the second one does is up to Python."""
+    stop = threading.Event()
+    before: dict[int, Any] = {}
+
+    def ask(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before[number] = signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

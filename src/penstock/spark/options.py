@@ -48,6 +48,8 @@ _NAMES = (
     "endingTime", "maxRowsPerBatch", "maxBytesPerBatch", "includeHeaders", "failOnDataLoss",
     "rowsPerTask", "minTasks", "timeout",
 )  # fmt: skip
+SOURCE_NAMES = _NAMES
+"""The options that the source knows."""
 _STREAM_ONLY = ("maxRowsPerBatch", "maxBytesPerBatch")
 _BATCH_ONLY = ("endingOffsets", "endingTime")
 

@@ -106,7 +106,7 @@ def write_rows(
         raise InvalidError(f"unknown format {form!r}", advice=f"Use {_formats()}.")
     if (stream := stream_of(to)) is not None:
         options = (fabric or Fabric()).options(*stream)
-        _messages(df, key).write.format("penstock").mode("append").options(**options).save()
+        messages(df, key).write.format("penstock").mode("append").options(**options).save()
         return
     if not overwrite and "://" not in to and os.path.exists(to):
         raise ExistsError(f"{to} is there already", advice="Name another folder, or overwrite it.")
@@ -126,7 +126,8 @@ def _text(df: DataFrame) -> DataFrame:
     return df.select(call.concat_ws("\t", *(call.col(name).cast("string") for name in df.columns)))
 
 
-def _messages(df: DataFrame, key: str | None) -> DataFrame:
+def messages(df: DataFrame, key: str | None) -> DataFrame:
+    """What a topic or queue is given: the only column as the value, or all of them as JSON."""
     from pyspark.sql import functions as call
 
     columns: list[Column] = []
