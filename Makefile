@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-node java spark-cluster faults groups test lint type sim bench docs clean
+.PHONY: help setup demo demo-node java spark-cluster faults soak groups spark-proof test lint type sim bench docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,8 +43,16 @@ MINUTES ?= 10
 faults: setup ## break a cluster of real processes for MINUTES=10, and check the whole history
 	$(BIN)/python -m penstock.cli.faults --minutes $(MINUTES)
 
+KILLS ?= 100
+soak: setup ## kill one node KILLS=100 times, fill its disk, cut and slow its clients; check it all
+	$(BIN)/python -m penstock.cli.soak --kills $(KILLS)
+
 groups: setup ## add, pause, kill members of a group for MINUTES=10, and check all that they assemble
 	$(BIN)/python -m penstock.cli.groups --minutes $(MINUTES)
+
+DRIVERS ?= 10
+spark-proof: setup ## kill Spark drivers DRIVERS=10 times while they write, and check every record
+	$(BIN)/python -m penstock.cli.spark_proof --kills $(DRIVERS)
 
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check

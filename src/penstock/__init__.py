@@ -20,14 +20,25 @@ if TYPE_CHECKING:
         Watcher,
     )
     from penstock.client.blocking_messages import Delivery, Message
+    from penstock.client.blocking_stages import QueueStage, TopicStage
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
     from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
+    from penstock.client.stages import StageToken
     from penstock.consumers.group import ConsumerGroup
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
     from penstock.wire.batch import Batch
     from penstock.wire.growth import PartitionFamily, Split
-    from penstock.wire.messages import ClaimInfo, ClaimStatus, Entry, StreamInfo, TxnReceipt
+    from penstock.wire.messages import (
+        ClaimInfo,
+        ClaimStatus,
+        Entry,
+        Publication,
+        Reservation,
+        ReservedPart,
+        StreamInfo,
+        TxnReceipt,
+    )
 
 __all__ = [
     "Batch",
@@ -46,17 +57,23 @@ __all__ = [
     "PartitionBatches",
     "PartitionFamily",
     "PenstockError",
+    "Publication",
     "Queue",
+    "QueueStage",
     "Receipt",
     "Receipts",
     "Refusal",
+    "Reservation",
+    "ReservedPart",
     "Session",
     "Split",
+    "StageToken",
     "StreamInfo",
     "Table",
     "Topic",
     "TopicConsumer",
     "TopicMessage",
+    "TopicStage",
     "Transaction",
     "TxnReceipt",
     "Watcher",
@@ -69,6 +86,8 @@ _HOMES = {
     "client.blocking": "Fabric Session Transaction connect",
     "client.blocking_loops": "BatchConsumer Consumer PartitionBatches TopicConsumer Watcher",
     "client.blocking_messages": "Delivery Message",
+    "client.blocking_stages": "QueueStage TopicStage",
+    "client.stages": "StageToken",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
     "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
     "consumers.group": "ConsumerGroup",
@@ -76,7 +95,9 @@ _HOMES = {
     "errors": "PenstockError",
     "wire.batch": "Batch",
     "wire.growth": "PartitionFamily Split",
-    "wire.messages": "ClaimInfo ClaimStatus Entry StreamInfo TxnReceipt",
+    "wire.messages": (
+        "ClaimInfo ClaimStatus Entry Publication Reservation ReservedPart StreamInfo TxnReceipt"
+    ),
 }
 _home_of = {name: home for home, names in _HOMES.items() for name in names.split()}
 _real_name = {"open": "open_fabric"}

@@ -11,6 +11,7 @@ from penstock.client.aio_loops import (
     AsyncWatcher,
 )
 from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
+from penstock.client.aio_stages import AsyncQueueStage, AsyncTopicStage
 from penstock.client.aio_streams import (
     AsyncDeadLetters,
     AsyncNamedProducer,
@@ -31,10 +32,12 @@ __all__ = [
     "AsyncNamedProducer",
     "AsyncPartitionBatches",
     "AsyncQueue",
+    "AsyncQueueStage",
     "AsyncSession",
     "AsyncTable",
     "AsyncTopic",
     "AsyncTopicConsumer",
+    "AsyncTopicStage",
     "AsyncTransaction",
     "AsyncWatcher",
     "Connecting",

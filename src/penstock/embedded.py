@@ -126,6 +126,17 @@ class Inline:
     def run(self) -> None:
         """Does what there is to do; the caller holds the lock."""
         engine = self.engine
+        self._write()
+        while engine.jobs:
+            job = engine.jobs.popleft()
+            job.run()
+            engine.end_job(job)
+            if not engine.jobs:  # what was read may have been written anew
+                self._write()
+        self._deliver()
+
+    def _write(self) -> None:
+        engine = self.engine
         while True:
             engine.tick(self.clock.now_us())
             flush = engine.next_flush(self.clock.now_us())
@@ -137,11 +148,6 @@ class Inline:
                 engine.end_flush(flush, error, self.clock.now_us())
             else:
                 engine.end_flush(flush, None, self.clock.now_us())
-        while engine.jobs:
-            job = engine.jobs.popleft()
-            job.run()
-            engine.end_job(job)
-        self._deliver()
 
     def _deliver(self) -> None:
         outputs = self.engine.take_outputs()

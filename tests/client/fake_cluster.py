@@ -114,6 +114,7 @@ class FakeNode:
         self.has_messages = True
         self.stale = False  # refuses by its old map, and tells no newer one
         self.silent = False  # takes requests, and neither does nor answers anything
+        self.ignores = 0  # a verb: requests of it are neither done nor answered
         self.lose_answers = 0  # so many requests are done, and the connection breaks instead
         self.tells = True  # holds a question for a newer map until there is one
         self.asked: list[tuple[_Connection, int, int]] = []  # those: request and version
@@ -151,6 +152,11 @@ class FakeNode:
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self._listen()
 
+    def lose_track(self) -> None:
+        """Of all connections that there are: they stay, and nothing more is done on them."""
+        for line in self._lines:
+            line.silent = True
+
     def break_connections(self) -> None:
         for line in self._lines:
             line.close()
@@ -186,6 +192,7 @@ class _Connection:
         self._socket = accepted
         self._inner = InlineTransport(node.cluster.inline)
         self._sending = threading.Lock()
+        self.silent = False
         for work in (self._ask, self._answer):
             threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
@@ -239,7 +246,7 @@ class _Connection:
     def _handle(self, each: bytearray) -> None:
         _, verb, flags, _, request = FRAME.unpack_from(each)
         self._node.seen.append((verb, flags))
-        if self._node.silent:
+        if self.silent or self._node.silent or self._node.ignores == verb:
             return
         answer = self._refusal(verb, request, memoryview(each)[FRAME_BYTES:])
         if answer is None:

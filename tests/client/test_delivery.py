@@ -51,6 +51,16 @@ def test_only_granted_rows_are_seen():
     assert (messages[1].deliveries, messages[1].shard) == (1, 3)
 
 
+def test_a_delivery_as_arrow_has_the_granted_rows():
+    pytest.importorskip("pyarrow")
+    whole = delivery((7, 102, 3, batch_of(10, 100, keyed=True)), (8, 50, 2, batch_of(2, 50)))
+    table = Delivery(read_grants(whole, Settler(1))).to_arrow()
+    assert table.column_names == ["value", "key", "timestamp", "headers"]
+    assert table["value"].to_pylist() == [b"v102", b"v103", b"v104", b"v50", b"v51"]
+    assert table["key"].to_pylist() == [b"k2", b"k3", b"k4", None, None]
+    table.validate(full=True)
+
+
 def test_who_wants_fewer_messages_than_came_gives_the_others_back():
     """Several nodes may deliver more than one part that is not wanted any more."""
     state = ConsumeState(Settler(1), Message, None, None, max_messages=3)

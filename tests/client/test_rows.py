@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.rows import Rows, RowSource, grouped
+from penstock.client.rows import Rows, RowSource
 from penstock.errors import InvalidError
 
 VALUES = st.lists(st.binary(max_size=5), max_size=300)
@@ -72,7 +72,7 @@ def test_grouping_keeps_the_order_inside_each_group(pairs):
     values = [value for value, _ in pairs]
     groups = [group for _, group in pairs]
     rows = Rows(values, list(values), [None] * len(values), list(range(len(values))))
-    found = dict(grouped(rows, groups))
+    found = dict(rows.grouped(groups))
     assert set(found) == set(groups)
     for group, part in found.items():
         expected = [(row, value) for row, (value, own) in enumerate(pairs) if own == group]

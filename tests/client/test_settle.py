@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 
 import numpy as np
@@ -193,3 +193,21 @@ def test_answers_that_make_no_sense_are_refused(hostile):
     request = SettleRequest(Settler(1), [SettleItem(Settle.ACK, 4, 3, 8, 50, 0)])
     with pytest.raises(ProtocolError):
         request.answered(hostile)
+
+
+class Contested(deque[Refusal]):
+    """Whoever has seen that something is there comes too late for it."""
+
+    def popleft(self) -> Refusal:
+        self.clear()
+        return super().popleft()
+
+
+def test_refusals_that_another_thread_tells_of_are_not_missed_here():
+    settler = Outbox().settler
+    told: list[Refusal] = []
+    settler.on_refused = told.append
+    settler._notices = Contested()
+    settler.note([Refusal(1, 100, 1, LeaseLostError("over"))])
+    settler.notify()
+    assert (told, settler.refused) == ([], 1)

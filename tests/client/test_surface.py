@@ -19,6 +19,8 @@ TWINS = [
     (penstock.Delivery, aio.AsyncDelivery),
     (penstock.DeadLetters, aio.AsyncDeadLetters),
     (penstock.NamedProducer, aio.AsyncNamedProducer),
+    (penstock.QueueStage, aio.AsyncQueueStage),
+    (penstock.TopicStage, aio.AsyncTopicStage),
     (penstock.TopicConsumer, aio.AsyncTopicConsumer),
     (penstock.Consumer, aio.AsyncConsumer),
     (penstock.BatchConsumer, aio.AsyncBatchConsumer),

@@ -44,6 +44,19 @@ def _shard(shard: Shard, timed: bool) -> dict[str, Any]:
             key: _partition(p) for key, p in shard.partitions.items() if p.end or p.commits
         },
         "tables": {n: dict(t.cells) for n, t in shard.tables.items() if t.cells},
+        "stages": {
+            name: (stage.ttl_us, stage.secured, list(stage.batches.values()))
+            for name, stage in shard.staging.stages.items()
+            if stage.batches
+        },
+        "late": list(shard.staging.late),
+        "publications": shard.publications.snapshot(),
+        "books": shard.books.snapshot(),
+        "reserved": {
+            n: {(key, number): g for key, number, g in q.leases.reserved.snapshot()}
+            for n, q in shard.queues.items()
+            if len(q.leases.reserved)
+        },
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
+from penstock.core.effects import Append, Close, Deliver, Free, Read, Send, Serve
 from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
 from penstock.core.records import Kind
@@ -20,7 +20,7 @@ from penstock.core.runs import rows_of
 from penstock.core.shard import Replayed
 from penstock.wire import frames
 from penstock.wire import messages as m
-from penstock.wire.batch import Batch
+from penstock.wire.batch import Batch, restamped
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
@@ -97,6 +97,7 @@ class Node:
         self.live: dict[int, int] = {}
         self.inbox: list[Answer] = []
         self.closed: list[int] = []
+        self.reads: list[Read] = []  # under way
         self.safe_records = 0  # of the journal: these survive a crash
         self._requests = 0
         self.connect(1)
@@ -155,6 +156,8 @@ class Node:
                     self._deliver(effect)
                 elif isinstance(effect, Serve):
                     self._serve(effect)
+                elif isinstance(effect, Read):
+                    self.reads.append(effect)
                 elif isinstance(effect, Free):
                     for location, size in effect.places:
                         self.live[location] -= size
@@ -165,6 +168,15 @@ class Node:
                 self._commit(at_once)
         if not self.lazy and self.pending:
             self.commit()
+        if not self.lazy:
+            self.read()
+
+    def read(self) -> None:
+        """What the core wants to read has been read."""
+        while self.reads:
+            wanted = self.reads.pop(0)
+            wanted.then(self.batches.get(wanted.stored.location))
+            self._carry_out()
 
     def _append(self, entry: Entry, at_once: list[Entry]) -> None:
         payload = None if entry.payload is None else bytes(entry.payload)
@@ -197,6 +209,8 @@ class Node:
         for part in effect.slices:
             batch = Batch.parse(self.batches[part.location])
             assert batch.header.base == part.base
+            if part.moved is not None:
+                batch = Batch.parse(restamped(batch.buffer, *part.moved))
             positions = rows_of(part.mask).astype(np.int64) + part.position
             rows = batch.rows_at(positions)
             assert len(rows) == len(positions)
@@ -212,6 +226,8 @@ class Node:
         for location, _, base in effect.batches:
             batch = Batch.parse(self.batches[location])
             assert batch.header.base == base
+            if location in effect.moved:
+                batch = Batch.parse(restamped(batch.buffer, *effect.moved[location]))
             rows += [(row.offset, row.value) for row in batch]
         fetched = (effect.start, effect.end, rows)
         self.inbox.append(
@@ -294,8 +310,11 @@ class Node:
         taken["control"] = _pack(self.fabric.snapshot_control())
         return taken
 
-    def crash(self, taken: Snapshot | None = None, keep: int | None = None) -> Node:
-        """The node that comes up after a crash which kept so many records (default: all)."""
+    def crash(
+        self, taken: Snapshot | None = None, keep: int | None = None, owns: bool = True
+    ) -> Node:
+        """The node that comes up after a crash which kept so many records (default: all). Without
+        `owns`, as one of a cluster: it does not go on by itself."""
         node = Node(len(self.fabric.kernel.shards), lazy=self.lazy)
         node.now_us = self.now_us
         node.fabric = fabric = Fabric(len(self.fabric.kernel.shards), self.now_us, "test")
@@ -311,7 +330,7 @@ class Node:
             node.journal.append(record)
             fabric.replay(record, node.now_us)
         node.live = {stored.location: stored.live_bytes for stored in all_stored(fabric)}
-        fabric.restart(node.now_us)
+        fabric.restart(node.now_us, owns=owns)
         node._carry_out()
         node.connect(1)
         return node
@@ -331,6 +350,7 @@ def all_stored(fabric: Fabric) -> list[Stored]:
                 found += lane.index.rows()
         for partition in shard.partitions.values():
             found += partition.index.rows()
+        found += shard.staging.index.rows()
     return found
 
 

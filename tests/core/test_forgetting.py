@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from tests.core.harness import Got, Node
+
 from penstock.core.effects import Append
 from penstock.core.fabric import Fabric
 from penstock.core.queues import FORGET_AFTER_US
 from penstock.core.shard import Replayed
+from penstock.errors import LeaseLostError
 from penstock.wire import messages as m
 
 
@@ -38,3 +41,27 @@ def test_who_does_not_own_a_shard_forgets_nothing_by_itself():
     fabric.queues.forget_idle(fabric.kernel.shards[0])
     assert 1 in fabric.kernel.shards[0].queues
     assert fabric.take_effects() == []
+
+
+def acked() -> tuple[Node, int, Got]:
+    """A node whose only message was acknowledged."""
+    node = Node(1)
+    queue = node.open("queue", "q")
+    node.push(queue, [b"x"])
+    (got,) = node.popped(queue)
+    assert node.ack(queue, got).accepted == 1
+    return node, queue, got
+
+
+def test_an_ack_whose_answer_was_lost_in_a_restart_is_still_known():
+    before, queue, got = acked()
+    node = before.crash(before.snapshot())
+    node.fabric.queues.forget_idle(node.fabric.kernel.shards[0])
+    assert node.ack(queue, got) == (1, {})
+
+
+def test_the_ack_of_something_that_was_forgotten_is_too_late():
+    node, queue, got = acked()
+    node.tick(FORGET_AFTER_US + 1)
+    node.fabric.queues.forget_idle(node.fabric.kernel.shards[0])
+    assert node.ack(queue, got) == (0, {0: LeaseLostError.code})

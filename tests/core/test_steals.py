@@ -125,7 +125,7 @@ def test_each_message_is_in_one_place_and_all_who_fold_the_log_agree(steps):
             queue_state(part)
     before = state_of(queue.node.fabric, timed=False)
     snapshot = queue.node.snapshot()
-    for after in (queue.node.crash(), queue.node.crash(snapshot)):
+    for after in (queue.node.crash(owns=False), queue.node.crash(snapshot, owns=False)):
         assert state_of(after.fabric, timed=False) == before
         waiting = [shard.outbox.snapshot() for shard in after.fabric.kernel.shards]
         assert waiting == [shard.outbox.snapshot() for shard in queue.node.fabric.kernel.shards]

@@ -40,8 +40,8 @@ class MixedWorld(members.World):
         return {host.member.level for host in self.hosts.values() if host.member is not None}
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> MixedWorld:
+def mixed_world(monkeypatch: pytest.MonkeyPatch) -> MixedWorld:
+    """A world in which all nodes speak the first level."""
     MixedWorld.upgraded = set()
 
     make_member: Any = Member  # with whatever the world gives it
@@ -52,6 +52,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> MixedWorld:
 
     monkeypatch.setattr(members, "Member", make)
     return MixedWorld(1)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> MixedWorld:
+    return mixed_world(monkeypatch)
 
 
 def test_a_rolling_upgrade_under_work(world: MixedWorld):

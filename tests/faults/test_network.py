@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.faulting.network import enter
+from penstock.cli.faulting.network import enter_network
 
-_OWN = "PENSTOCK_FAULTS_OWN_NETWORK"
+_OWN = "PENSTOCK_OWN_NET"
 CUT = """
 import socket
 import subprocess
@@ -60,7 +60,7 @@ def fake(folder: Path, script: str) -> None:
 def test_without_the_tools_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(_OWN, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert enter([]).startswith("network namespaces cannot be made: [Errno 2]")
+    assert enter_network([]).startswith("a net namespace cannot be made: [Errno 2]")
 
 
 def test_where_it_is_not_allowed_it_says_why(
@@ -69,12 +69,12 @@ def test_where_it_is_not_allowed_it_says_why(
     fake(tmp_path, "echo 'unshare failed: Operation not permitted' >&2; exit 1")
     monkeypatch.delenv(_OWN, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert enter([]).endswith("cannot be made: unshare failed: Operation not permitted")
+    assert enter_network([]).endswith("cannot be made: unshare failed: Operation not permitted")
 
 
 def test_inside_its_own_network_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(_OWN, "1")
-    assert enter([]) == ""
+    assert enter_network([]) == ""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces without root may not be allowed")

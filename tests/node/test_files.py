@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InUseError
+from penstock.node import files
 from penstock.node.files import MAX_OPEN_FILES, FileDisk
 from penstock.store.disk import DiskError
 
@@ -64,17 +65,38 @@ def test_descriptors_are_bounded(disk: FileDisk) -> None:
         assert disk.read(f"f{number}", 0, 9) == b"%d" % number
 
 
-def test_short_writes_go_on(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    writev, write = os.pwritev, os.pwrite
+@pytest.mark.parametrize("write", ["write", "write_synced"])
+def test_short_writes_go_on(disk: FileDisk, monkeypatch: pytest.MonkeyPatch, write: str) -> None:
+    writev = os.pwritev
 
-    def short_writev(fd, parts, offset):
-        return writev(fd, [b"".join(parts)[:5]], offset)
+    def short_writev(fd, parts, offset, *flags):
+        return writev(fd, [b"".join(parts)[:5]], offset, *flags)
 
     monkeypatch.setattr(os, "pwritev", short_writev)
-    monkeypatch.setattr(os, "pwrite", lambda fd, rest, at: write(fd, rest[:3], at))
     disk.create("a")
-    disk.write("a", 1, [b"0123", b"456789", b"abcdef"])
+    getattr(disk, write)("a", 1, [b"0123", b"456789", b"abcdef"])
     assert disk.read("a", 0, 99) == b"\x000123456789abcdef"
+
+
+def test_a_synced_write_is_one_call_where_that_is_possible(disk: FileDisk, monkeypatch) -> None:
+    calls: list[str] = []
+    writev = os.pwritev
+
+    def refuse_flags(fd, parts, offset, *flags):
+        calls.append("flagged" if flags else "plain")
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return writev(fd, parts, offset)
+
+    disk.create("a")
+    monkeypatch.setattr(files, "_sync_data", lambda fd: calls.append("sync"))
+    disk.write_synced("a", 0, [b"one"])
+    assert calls == []
+    monkeypatch.setattr(os, "pwritev", refuse_flags)
+    disk.write_synced("a", 3, [b"two"])
+    disk.write_synced("a", 6, [b"three"])  # it is not tried again
+    assert calls == ["flagged", "plain", "sync", "plain", "sync"]
+    assert disk.read("a", 0, 99) == b"onetwothree"
 
 
 @pytest.mark.parametrize(
@@ -87,9 +109,10 @@ def test_errors_of_the_device(disk: FileDisk, monkeypatch, code: int, full: bool
     disk.create("a")
     monkeypatch.setattr(os, "pwritev", fail)
     monkeypatch.setattr(os, "posix_fallocate", fail)
-    with pytest.raises(DiskError) as raised:
-        disk.write("a", 0, [b"x"])
-    assert raised.value.full is full
+    for write in (disk.write, disk.write_synced):
+        with pytest.raises(DiskError) as raised:
+            write("a", 0, [b"x"])
+        assert raised.value.full is full
     with pytest.raises(DiskError, match="cannot create b") as raised:
         disk.create("b", 1 << 20)
     assert raised.value.full is full

@@ -282,7 +282,7 @@ def children_read_before_their_parents(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_try_more(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "_out_of_tries", lambda queue, grant: grant.deliveries > 2)
+    patch.setattr(rules, "is_out_of_tries", lambda queue, grant: grant.deliveries > 2)
 
 
 def dead_letters_come_back(patch: pytest.MonkeyPatch) -> None:

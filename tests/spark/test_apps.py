@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Run
 
+import penstock
 from penstock.errors import ExistsError, InvalidError, NotFoundError
 
 pytest.importorskip("pyspark")
@@ -105,6 +106,39 @@ def test_records_are_made_and_sorted(command: Run, tmp_path) -> None:
     assert written(to) == b"".join(sorted(records))
     command("spark", "records", "10", "--to", str(source), "--seed", "6", "--overwrite")
     assert written(source)[:10] != made[:10]
+
+
+def test_results_go_to_topics_and_queues(
+    command: Run, folder, fabric: penstock.Fabric, topic
+) -> None:
+    done = command("spark", "wordcount", str(folder), "--to", f"topic:{topic.name}")
+    assert done.code == 0, done.err
+    found = {
+        (key, value)
+        for partition in range(2)
+        for batch in topic.read(partition)
+        for key, value in zip(batch.keys, batch.values, strict=True)
+    }
+    assert (b"fox", b'{"word":"fox","count":2}') in found
+    jobs = fabric.queue("found-lines")
+    command("spark", "grep", "fox", str(folder), "--to", "queue:found-lines")
+    assert sorted(message.value for message in jobs.consume(idle_timeout=1.0)) == [
+        b"fox", b"the quick brown fox",
+    ]  # fmt: skip
+
+
+def test_a_topic_is_sorted_into_another(command: Run, fabric: penstock.Fabric, topic) -> None:
+    chance = random.Random(9)
+    values = [b"%d" % chance.randrange(10**6) for _ in range(5000)]
+    topic.publish_many(values)
+    ordered = fabric.topic(f"{topic.name}-sorted", partitions=1)
+    arguments = ["spark", "sort", f"topic:{topic.name}", "--to", f"topic:{ordered.name}",
+                 "--partitions", "3", "--verify", "--json"]  # fmt: skip
+    for _ in range(2):  # what was there before does not matter
+        assert command(*arguments).lines[1]["verified"]
+    found = [value for batch in ordered.read(0) for value in batch.values]
+    assert found == sorted(values) * 2
+    assert "several partitions" in command(*arguments[:4], f"topic:{topic.name}", "--verify").err
 
 
 def test_what_is_no_record_ends_the_sort(command: Run, tmp_path) -> None:

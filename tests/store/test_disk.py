@@ -38,10 +38,11 @@ def test_parts_are_written_one_after_the_other(disk: Disk) -> None:
     assert disk.read("a", 0, 100) == b"\0\0\0onetwothree"
 
 
-def test_more_parts_than_one_call_takes(disk: Disk) -> None:
+@pytest.mark.parametrize("write", ["write", "write_synced"])
+def test_more_parts_than_one_call_takes(disk: Disk, write: str) -> None:
     disk.create("a", 64)
     parts = [bytes([part & 255]) * (part % 5) for part in range(3000)]
-    disk.write("a", 7, parts)
+    getattr(disk, write)("a", 7, parts)
     assert disk.read("a", 7, 1 << 20) == b"".join(parts)
 
 

@@ -110,6 +110,23 @@ def test_written_entries_are_synced_within_a_second(journal, disk) -> None:
     assert len(disk.syncs) == 2
 
 
+def test_a_sync_covers_what_was_only_written_before(journal, disk) -> None:
+    """The call that writes and syncs at once makes nothing else durable."""
+    journal.append(entry(1))
+    flush_once(journal)  # makes the segment
+    journal.append(entry(2))
+    flush = journal.next_flush(0)
+    assert flush.at_once
+    flush.run()
+    journal.finish(flush)
+    journal.append(entry(3, Durability.WRITTEN))
+    flush_once(journal)
+    journal.append(entry(4))
+    flush = journal.next_flush(0)
+    assert flush.sync
+    assert not flush.at_once
+
+
 def test_the_unsynced_backlog_is_bounded(disk, batch_of) -> None:
     journal = Journal(disk, Files(), 1, max_unsynced_bytes=5000)
     journal.append(entry(1))

@@ -17,6 +17,7 @@ from penstock.cli import (
     group,
     metrics,
     pipeline,
+    publication,
     queue,
     serve,
     spark,
@@ -42,6 +43,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.command()(consume.consume)
 app.add_typer(table.app, name="table")
+app.add_typer(publication.app, name="publication")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(metrics.app, name="metrics")
 app.add_typer(spark.app, name="spark")

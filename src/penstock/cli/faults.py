@@ -6,26 +6,21 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from penstock.cli.benchmarks.report import console_for
 from penstock.cli.command import told_errors
 from penstock.cli.faulting.folder import run_folder
-from penstock.cli.faulting.network import enter
+from penstock.cli.faulting.network import enter_network
 from penstock.cli.faulting.queue_work import RATE
 from penstock.cli.faulting.report import as_json, show
 from penstock.cli.faulting.run import NODES, Outcome, Run
 from penstock.cli.faulting.topic_work import RATE as TOPIC_RATE
-
-_TICK_SECONDS = 0.5
+from penstock.cli.faulting.watching import done_so_far, watched
 
 
 def faults(
@@ -35,9 +30,9 @@ def faults(
     keep: Annotated[str, typer.Option(metavar="DIR", help="Keep history and logs there.")] = "",
 ) -> None:
     """Kill, pause, cut off, add, drain and restart nodes under load; check that nothing is lost."""
-    left_out = "it was not asked for" if loopback else enter(sys.argv[1:])
+    left_out = "it was not asked for" if loopback else enter_network(sys.argv[1:])
     console = console_for(stderr=json_output)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with told_errors(json_output), run_folder(keep, "penstock-faults-") as folder:
         outcome = _run(folder.path, minutes * 60, left_out, console)
         folder.keep |= not outcome.correct
@@ -57,39 +52,10 @@ def _run(folder: Path, seconds: float, left_out: str, console: Console) -> Outco
         f"Three nodes and ten clients on this machine; a moderate load of {rate:,} messages/s, so "
         "that two cores are enough for all."
     )
-    progress = Progress(
-        TextColumn("{task.description:60}"), BarColumn(), TextColumn("{task.fields[done]}"),
-        TimeElapsedColumn(), console=console,
-    )  # fmt: skip
-    with progress:
-        task = progress.add_task("", total=seconds, done="")
-        run = Run(folder, seconds, left_out, lambda text: progress.update(task, description=text))
-        with _ticking(progress, task, run):
+    with watched(console, seconds) as watch:
+        run = Run(folder, seconds, left_out, watch.say)
+        with watch.following(lambda: done_so_far(*run.progress)):
             return run.perform()
-
-
-@contextmanager
-def _ticking(progress: Progress, task: TaskID, run: Run) -> Iterator[None]:
-    """Moves the bar with the time, and shows how much was consumed."""
-    over = threading.Event()
-
-    def tick() -> None:
-        while not over.wait(_TICK_SECONDS):
-            consumed, seen = run.progress
-            done = f"{consumed:,} consumed, {seen:,} read"
-            progress.update(task, advance=_TICK_SECONDS, done=done)
-
-    ticker = threading.Thread(target=tick, daemon=True)
-    ticker.start()
-    try:
-        yield
-    finally:
-        over.set()
-        ticker.join()
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

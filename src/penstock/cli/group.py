@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.command import Here, new_app, on_fabric
+from penstock.cli.streams import show_rows
 from penstock.cli.units import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -31,12 +32,7 @@ def list_all(
     """List the groups of a topic, or of all topics."""
     names = [info.name for info in here.fabric.topics()] if topic is None else [topic]
     rows = [row for name in names for row in _groups(here.fabric.topic(name, create=False))]
-    if here.output.as_json:
-        here.output.line(rows)
-    elif rows:
-        here.output.table(list(rows[0]), [list(row.values()) for row in rows])
-    else:
-        here.output.note("there are none")
+    show_rows(here, rows)
 
 
 def _groups(topic: Topic) -> Iterable[dict[str, Any]]:

@@ -6,25 +6,21 @@ from __future__ import annotations
 import json
 import random
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from penstock.cli.benchmarks.report import console_for
 from penstock.cli.command import told_errors
 from penstock.cli.faulting.folder import run_folder
+from penstock.cli.faulting.watching import watched
 from penstock.cli.grouping.report import as_json, show
 from penstock.cli.grouping.run import Outcome, Plan, Run
 from penstock.consumers.settings import GUARANTEES
 
-_TICK_SECONDS = 0.5
 _SEEDS = 1 << 31
 
 
@@ -52,7 +48,7 @@ def groups(
 ) -> None:
     """Add, remove, pause and kill members under load; check every session that they assemble."""
     console = console_for(stderr=json_output)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     seed = seed or random.SystemRandom().randrange(1, _SEEDS)
     chosen = GUARANTEES if guarantee is Chosen.ALL else (guarantee.value,)
     outcomes = []
@@ -79,39 +75,18 @@ def _run(folder: Path, plan: Plan, console: Console) -> Outcome:
         f"{plan.guarantee}: {plan.partitions} partitions, up to {plan.members} members, nodes: "
         f"{plan.nodes}, {plan.rate:,} fragments/s for {plan.seconds:,.0f} s, seed {plan.seed}"
     )
-    progress = Progress(
-        TextColumn("{task.description:70}"), BarColumn(), TextColumn("{task.fields[done]}"),
-        TimeElapsedColumn(), console=console,
-    )  # fmt: skip
-    with progress:
-        task = progress.add_task("", total=plan.seconds, done="")
-        run = Run(folder, plan, lambda text: progress.update(task, description=text))
-        with _ticking(progress, task, run):
+    with watched(console, plan.seconds) as watch:
+        run = Run(folder, plan, watch.say)
+        with watch.following(lambda: _so_far(run)):
             return run.perform()
 
 
-@contextmanager
-def _ticking(progress: Progress, task: TaskID, run: Run) -> Iterator[None]:
-    """Moves the bar with the time, and shows who is there and what they have done."""
-    over = threading.Event()
-
-    def tick() -> None:
-        while not over.wait(_TICK_SECONDS):
-            if (members := run.members) is not None:
-                done = f"{len(members.here)} members, {members.total('results'):,} sessions"
-                progress.update(task, advance=_TICK_SECONDS, done=done)
-
-    ticker = threading.Thread(target=tick, daemon=True)
-    ticker.start()
-    try:
-        yield
-    finally:
-        over.set()
-        ticker.join()
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+def _so_far(run: Run) -> str:
+    """Who is there, and what they have done."""
+    members = run.members
+    if members is None:
+        return ""
+    return f"{len(members.here)} members, {members.total('results'):,} sessions"
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import streams
+from penstock.cli import reservations, streams
 from penstock.cli.command import Here, given, new_app, on_fabric
 from penstock.cli.output import leased_json
 from penstock.cli.streams import Durability, MaxBytes, Name, Ttl, Yes
@@ -322,3 +322,7 @@ def release(
         here.output.line(dict(zip(ids, states, strict=True)))
     else:
         here.output.table(("id", "state"), zip(ids, states, strict=True))
+
+
+app.command()(reservations.reservations)
+app.command()(reservations.unreserve)

@@ -65,6 +65,16 @@ def list_streams(here: Here, infos: list[StreamInfo]) -> None:
         here.output.note("there are none")
 
 
+def show_rows(here: Here, rows: list[dict[str, Any]]) -> None:
+    """A table whose columns are the fields of its rows."""
+    if here.output.as_json:
+        here.output.line(rows)
+    elif rows:
+        here.output.table(list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        here.output.note("there are none")
+
+
 def show_stream(here: Here, info: StreamInfo, figures: Mapping[str, Any]) -> None:
     """The answer of `show`: figures first, then settings."""
     if here.output.as_json:

@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from penstock.client import ops_fabric, transaction
+from penstock.client import ops_fabric, ops_stage, transaction
 from penstock.client.aio_cluster import AsyncCluster
 from penstock.client.aio_connection import AsyncConnection, Dial
 from penstock.client.aio_link import Address, dial_to
@@ -156,6 +156,10 @@ class AsyncFabric(FabricState):
     delete_topic = awaitable(ops_fabric.delete_topic)
     delete_table = awaitable(ops_fabric.delete_table)
     stats = awaitable(ops_fabric.stats)
+    publish_staged = awaitable(ops_stage.publish_staged)
+    discard_staged = awaitable(ops_stage.discard_staged)
+    publications = awaitable(ops_stage.publications)
+    forget_publication = awaitable(ops_stage.forget_publication)
 
     def transaction(self) -> AsyncTransaction:
         """A transaction; with `async with` it commits on a clean exit."""

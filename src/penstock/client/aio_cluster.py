@@ -11,7 +11,7 @@ from typing import Any
 from penstock.client.aio_connection import AsyncConnection
 from penstock.client.aio_fanout import FanOut
 from penstock.client.aio_lines import Lines
-from penstock.client.aio_link import Address, DialTo, Events, Link, dial_to
+from penstock.client.aio_link import Address, DialTo, Events, Link, dial_to, doubt
 from penstock.client.aio_links import HERE, Links
 from penstock.client.aio_returns import Returns
 from penstock.client.aio_settle import Settlements
@@ -154,13 +154,15 @@ class AsyncCluster(AsyncConnection):
     async def _finish(self, pending: Pending, began: float) -> bytearray:
         if not pending.done:
             seconds = self.timeout_s + pending.request.patience_s
+            owing: list[Link] = []
             try:
                 await self._wait([pending], max(began + seconds - self._loop.time(), 0.0))
             finally:
                 if not pending.done:
+                    owing = self._owing(pending)
                     self.abandon(pending)
             if not pending.done:
-                self._doubt(pending, began)
+                doubt(owing, began)
                 raise self.late(seconds)
         return pending.result()
 
@@ -168,10 +170,10 @@ class AsyncCluster(AsyncConnection):
         """No answer came in time."""
         return DeadlineError(f"no answer within {seconds:g} s; the last trouble: {self.links.why}")
 
-    def _doubt(self, pending: Pending, began: float) -> None:
-        for link in self.links.all():
-            if pending in link.under_way and link.heard_s < began:
-                link.close(UnavailableError("the node is silent"))
+    def _owing(self, pending: Pending) -> list[Link]:
+        """The nodes that were asked, be it for a part of a subscription."""
+        fans = [fan for fan in self.fanouts.values() if fan.begun is pending]
+        return [*self.links.asked([pending]), *(link for fan in fans for link in fan.links)]
 
     def abandon(self, pending: Pending) -> None:
         """Nobody waits for a pop or fetch any more: the node is told. Others stay in flight."""

@@ -84,6 +84,11 @@ class FanOut:
             self._scouting is not None and self._scout is not None and self._scout.live
         )
 
+    @property
+    def links(self) -> list[Link]:
+        """To the nodes that are subscribed to, or are asked to be."""
+        return [part.link for part in self._parts.values()]
+
     def _by_list(self) -> bool:
         """Whether the list says where to subscribe."""
         scout = self._scout

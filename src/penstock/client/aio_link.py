@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from penstock.client.aio_wire import Wire
@@ -197,3 +197,10 @@ class Link:
         if wire is not None:
             wire.close(error)
         return wire
+
+
+def doubt(links: Iterable[Link], since_s: float) -> None:
+    """Of these, nodes that have said nothing at all since then are looked for anew."""
+    for link in links:
+        if link.heard_s < since_s:
+            link.close(UnavailableError("the node is silent"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -89,6 +89,11 @@ class Links:
     def all(self) -> list[Link]:
         """All links."""
         return [link for link in self._pool.values() if link.ready]
+
+    def asked(self, pendings: Iterable[Pending]) -> list[Link]:
+        """The links that one of these requests is under way on."""
+        wanted = set(pendings)
+        return [link for link in self.all() if not wanted.isdisjoint(link.under_way)]
 
     async def link(self, node: int) -> Link:
         """The link to a node; it is made if there is none. UnavailableError if it cannot be."""

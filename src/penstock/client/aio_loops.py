@@ -90,7 +90,8 @@ async def deliveries(
             granted = state.take()
             if credit := state.credit():
                 connection.credit(state.subscription, credit)
-            yield AsyncDelivery(granted)
+            if granted:  # all that it had may be damaged, or another node's by now
+                yield AsyncDelivery(granted)
     finally:
         await _leave(connection, state)
 

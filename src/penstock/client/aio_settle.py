@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from penstock.client.aio_link import doubt
 from penstock.client.aio_links import HERE, settled
 from penstock.client.reconnect import pause_s
 from penstock.client.requests import Pending, Request, Resend
@@ -92,13 +93,16 @@ class Settlements:
         sent: list[tuple[Rows, Pending]],
         before: list[Pending],
     ) -> None:
+        """`sent` always has what is under way."""
+        links, began_s = self._cluster.links, asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._cluster.timeout_s):
                 refused = await self._all_answered(request, rows, sent)
                 for earlier in before:
                     await _over(earlier)
         except TimeoutError:
-            text = f"not settled within {self._cluster.timeout_s:g} s: {self._cluster.links.why}"
+            doubt(links.asked(pending for _, pending in sent), began_s)
+            text = f"not settled within {self._cluster.timeout_s:g} s: {links.why}"
             whole.settle(None, DeadlineError(text))
         except PenstockError as error:
             whole.settle(None, error)
@@ -139,7 +143,7 @@ class Settlements:
                     strikes += 1
                     await asyncio.sleep(pause_s(strikes))
             await self._connect(rows)
-            sent = self._send(request, rows)
+            sent[:] = self._send(request, rows)
 
     async def _connect(self, rows: Rows) -> None:
         """Makes sure of at least one link that has something to settle and room for it."""

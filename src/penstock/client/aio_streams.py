@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from penstock.client import ops_fabric, ops_group, ops_push, ops_queue, ops_table, ops_topic
+from penstock.client import (
+    ops_arrow,
+    ops_fabric,
+    ops_group,
+    ops_push,
+    ops_queue,
+    ops_reserve,
+    ops_table,
+    ops_topic,
+)
 from penstock.client.aio_loops import (
     AsyncBatchConsumer,
     AsyncConsumer,
@@ -19,10 +28,12 @@ from penstock.client.aio_loops import (
     topic_messages,
 )
 from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
+from penstock.client.aio_stages import AsyncQueueStage, AsyncTopicStage
 from penstock.client.consume import ConsumeState
 from penstock.client.messages import LeasedMessage, TopicMessage
 from penstock.client.settle import SettleRequest
 from penstock.client.shells import awaitable
+from penstock.client.stages import DAY_S
 from penstock.client.state import (
     NamedProducerState,
     QueueState,
@@ -33,7 +44,7 @@ from penstock.client.subscribe import TopicSubscription
 from penstock.errors import LimitError
 from penstock.wire.batch import Batch
 from penstock.wire.frames import PopMode
-from penstock.wire.messages import StreamInfo
+from penstock.wire.messages import ReservedPart, StreamInfo
 
 if TYPE_CHECKING:
     from penstock.client.aio import AsyncFabric
@@ -52,12 +63,17 @@ class AsyncQueue(QueueState):
 
     push = awaitable(ops_push.push)
     push_many = awaitable(ops_push.push_many)
+    push_arrow = awaitable(ops_arrow.push_arrow)
     ack = awaitable(ops_queue.ack_many)
     nack = awaitable(ops_queue.nack_many)
     flush = awaitable(ops_queue.flush)
     purge = awaitable(ops_queue.purge)
     stats = awaitable(ops_queue.stats)
     release = awaitable(ops_queue.release)
+    reserve = awaitable(ops_reserve.reserve)
+    finish = awaitable(ops_reserve.finish)
+    unreserve = awaitable(ops_reserve.unreserve)
+    reservations = awaitable(ops_reserve.reservations)
     configure = awaitable(ops_fabric.configure)
     delete = awaitable(ops_queue.delete)
 
@@ -125,6 +141,17 @@ class AsyncQueue(QueueState):
         state = ConsumeState(self._settler, AsyncMessage, prefetch, lease, max_messages)
         return AsyncBatchConsumer(deliveries(self._connection, state, idle_timeout))
 
+    def stage(self, expires: float = DAY_S) -> AsyncQueueStage:
+        """Somewhere to push what nobody is to see before `publish_staged`; as `Queue.stage`."""
+        return AsyncQueueStage(self, expires)
+
+    async def reserved(self, key: str, number: int, part: ReservedPart) -> AsyncIterator[Batch]:
+        """The messages of one part of a reservation, as batches; as `Queue.reserved`."""
+        reader = ops_reserve.ReservedReader(self, key, number, part)
+        while batches := await self._run(reader.next()):
+            for each in batches:
+                yield each
+
     async def producer(self, name: str) -> AsyncNamedProducer:
         """A producer that survives its process; go on after `stored`. Older ones are fenced."""
         info = await self._run(ops_push.open_producer(self, name))
@@ -174,6 +201,7 @@ class AsyncTopic(TopicState):
 
     publish = awaitable(ops_push.publish)
     publish_many = awaitable(ops_push.publish_many)
+    publish_arrow = awaitable(ops_arrow.publish_arrow)
     offsets = awaitable(ops_topic.offsets)
     offset_at = awaitable(ops_topic.offset_at)
     commit = awaitable(ops_group.commit)
@@ -241,6 +269,10 @@ class AsyncTopic(TopicState):
             return AsyncTopicConsumer(self, state, pairs)
         found = topic_messages(self._connection, state, idle_timeout)
         return AsyncTopicConsumer(self, state, found)
+
+    def stage(self, expires: float = DAY_S) -> AsyncTopicStage:
+        """Somewhere to publish what nobody is to see before `publish_staged`; as `Topic.stage`."""
+        return AsyncTopicStage(self, expires)
 
     async def producer(self, name: str, partition: int) -> AsyncNamedProducer:
         """A producer that survives its process; it publishes to one partition."""

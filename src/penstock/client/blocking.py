@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.client import ops_fabric, transaction
+from penstock.client import ops_fabric, ops_stage, transaction
 from penstock.client.background import Background
 from penstock.client.blocking_cluster import ClusterConnection
 from penstock.client.blocking_streams import Queue, Table, Topic
@@ -143,6 +143,10 @@ class Fabric(FabricState):
     delete_topic = blocking(ops_fabric.delete_topic)
     delete_table = blocking(ops_fabric.delete_table)
     stats = blocking(ops_fabric.stats)
+    publish_staged = blocking(ops_stage.publish_staged)
+    discard_staged = blocking(ops_stage.discard_staged)
+    publications = blocking(ops_stage.publications)
+    forget_publication = blocking(ops_stage.forget_publication)
 
     def transaction(self) -> Transaction:
         """A transaction; as a context manager it commits on a clean exit."""

@@ -90,7 +90,8 @@ def deliveries(
             granted = state.take()
             if credit := state.credit():
                 connection.credit(state.subscription, credit)
-            yield Delivery(granted)
+            if granted:  # all that it had may be damaged, or another node's by now
+                yield Delivery(granted)
     finally:
         _leave(connection, state)
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from penstock.client import ops_fabric, ops_group, ops_push, ops_queue, ops_table, ops_topic
+from penstock.client import (
+    ops_arrow,
+    ops_fabric,
+    ops_group,
+    ops_push,
+    ops_queue,
+    ops_reserve,
+    ops_table,
+    ops_topic,
+)
 from penstock.client.blocking_loops import (
     BatchConsumer,
     Consumer,
@@ -19,9 +28,11 @@ from penstock.client.blocking_loops import (
     topic_messages,
 )
 from penstock.client.blocking_messages import Delivery, Message
+from penstock.client.blocking_stages import QueueStage, TopicStage
 from penstock.client.consume import ConsumeState
 from penstock.client.messages import LeasedMessage, TopicMessage
 from penstock.client.shells import blocking
+from penstock.client.stages import DAY_S
 from penstock.client.state import (
     NamedProducerState,
     QueueState,
@@ -31,7 +42,7 @@ from penstock.client.state import (
 from penstock.client.subscribe import TopicSubscription
 from penstock.wire.batch import Batch
 from penstock.wire.frames import PopMode
-from penstock.wire.messages import StreamInfo
+from penstock.wire.messages import ReservedPart, StreamInfo
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Fabric
@@ -50,12 +61,17 @@ class Queue(QueueState):
 
     push = blocking(ops_push.push)
     push_many = blocking(ops_push.push_many)
+    push_arrow = blocking(ops_arrow.push_arrow)
     ack = blocking(ops_queue.ack_many)
     nack = blocking(ops_queue.nack_many)
     flush = blocking(ops_queue.flush)
     purge = blocking(ops_queue.purge)
     stats = blocking(ops_queue.stats)
     release = blocking(ops_queue.release)
+    reserve = blocking(ops_reserve.reserve)
+    finish = blocking(ops_reserve.finish)
+    unreserve = blocking(ops_reserve.unreserve)
+    reservations = blocking(ops_reserve.reservations)
     configure = blocking(ops_fabric.configure)
     delete = blocking(ops_queue.delete)
 
@@ -113,6 +129,18 @@ class Queue(QueueState):
         state = ConsumeState(self._settler, Message, prefetch, lease, max_messages)
         return BatchConsumer(deliveries(self._connection, state, idle_timeout))
 
+    def stage(self, expires: float = DAY_S) -> QueueStage:
+        """Somewhere to push what nobody is to see before `Fabric.publish_staged`. It is dropped
+        `expires` seconds after the last push, unless it is published before."""
+        return QueueStage(self, expires)
+
+    def reserved(self, key: str, number: int, part: ReservedPart) -> Iterator[Batch]:
+        """The messages of one part of a reservation, as batches; any client may read them, as often
+        as it likes. NotFoundError if the reservation is finished or was released."""
+        reader = ops_reserve.ReservedReader(self, key, number, part)
+        while batches := self._run(reader.next()):
+            yield from batches
+
     def producer(self, name: str) -> NamedProducer:
         """A producer that survives its process; go on after `stored`. Older ones are fenced."""
         info = self._run(ops_push.open_producer(self, name))
@@ -156,6 +184,7 @@ class Topic(TopicState):
 
     publish = blocking(ops_push.publish)
     publish_many = blocking(ops_push.publish_many)
+    publish_arrow = blocking(ops_arrow.publish_arrow)
     offsets = blocking(ops_topic.offsets)
     offset_at = blocking(ops_topic.offset_at)
     commit = blocking(ops_group.commit)
@@ -226,6 +255,11 @@ class Topic(TopicState):
         if batches:
             return TopicConsumer(self, state, topic_batches(self._connection, state, idle_timeout))
         return TopicConsumer(self, state, topic_messages(self._connection, state, idle_timeout))
+
+    def stage(self, expires: float = DAY_S) -> TopicStage:
+        """Somewhere to publish what nobody is to see before `Fabric.publish_staged`. It is dropped
+        `expires` seconds after the last message, unless it is published before."""
+        return TopicStage(self, expires)
 
     def producer(self, name: str, partition: int) -> NamedProducer:
         """A producer that survives its process; it publishes to one partition."""

@@ -21,7 +21,6 @@ from penstock.client.push import (
     Pipeline,
     PushRequest,
     Terms,
-    extra_bytes,
     now_us,
     push_one,
 )
@@ -31,6 +30,7 @@ from penstock.client.steps import Steps, ask, decoder
 from penstock.errors import InvalidError
 from penstock.wire.messages import Producer, ProducerInfo
 
+BATCH_MESSAGES = 8000  # a request costs as much whatever it carries; see `rows` for the bytes
 _DEFAULT_TERMS = Terms()
 _IDS_IN_FLIGHT = 256  # pushes with ids are batches of one: more of them are under way
 
@@ -94,7 +94,7 @@ def push(
         headers,
         None if timestamp is None else moment_us(timestamp),
         terms,
-        extra_bytes(message_id, hold),
+        target._extra(message_id, hold),
     )
 
 
@@ -112,14 +112,15 @@ def push_many(
     priority: int = 0,
     durability: str | None = None,
     compression: str = "none",
-    batch: int = 1000,
+    batch: int = BATCH_MESSAGES,
     progress: Callable[[int], None] | None = None,
 ) -> Steps[Receipts]:
     """Stores many messages, in batches that are under way at the same time.
 
     `values` is taken lazily; keys, headers, timestamps and ids are lists or iterables that go along
-    with it. `progress` is called with the number stored so far. If it fails, a note on the error
-    says how many messages were stored before; batches sent after those may be stored as well.
+    with it. A batch has at most `batch` messages, and is closed when its values reach 4 MiB.
+    `progress` is called with the number stored so far. If it fails, a note on the error says how
+    many messages were stored before; batches sent after those may be stored as well.
     """
     terms = terms_of(delay, at, ttl, priority, durability, compression)
     source = RowSource(values, keys, headers, timestamps)
@@ -136,10 +137,10 @@ def _push_batches(
     batch: int,
     progress: Callable[[int], None] | None,
 ) -> Steps[Receipts]:
-    pipeline = Pipeline(progress, WINDOW_BATCHES)
+    pipeline, extra = Pipeline(progress, WINDOW_BATCHES), target._extra(None, False)
     for rows in source.batches(batch):
         for place, part in target._spread(rows):
-            yield from pipeline.add(PushRequest(place, part, terms, now_us()))
+            yield from pipeline.add(PushRequest(place, part, terms, now_us(), extra))
     return (yield from pipeline.drain())
 
 
@@ -157,7 +158,7 @@ def _push_with_ids(
             raise InvalidError("there are fewer ids than values")
         message_id = id_bytes(given)
         place = target._place_for(None if rows.keys is None else rows.keys[0], message_id)
-        extra = extra_bytes(message_id, False)
+        extra = target._extra(message_id, False)
         yield from pipeline.add(PushRequest(place, rows, terms, now_us(), extra))
     return (yield from pipeline.drain())
 
@@ -200,7 +201,7 @@ def publish_many(
     timestamps: Iterable[datetime | float] | None = None,
     durability: str | None = None,
     compression: str = "none",
-    batch: int = 1000,
+    batch: int = BATCH_MESSAGES,
     progress: Callable[[int], None] | None = None,
 ) -> Steps[Receipts]:
     """Appends many messages, in batches that are under way at the same time; see `Queue.push_many`.

@@ -13,6 +13,7 @@ from penstock.client.ops_fabric import stream_stats
 from penstock.client.pops import PARK_S, PopSearch
 from penstock.client.pops import PopRequest as PopRequest
 from penstock.client.producer import shard_of
+from penstock.client.requests import messages_of
 from penstock.client.settle import Settler, ack_items, flush_settler, settle
 from penstock.client.spread import ask_all, ask_owners, for_each
 from penstock.client.state import QueueState
@@ -50,6 +51,8 @@ def pop_grants(
         request = PopRequest(queue._settler, messages, min(timeout, PARK_S), lease, mode)
         answer: bytearray = yield request
         granted = read_grants(answer, queue._settler)
+        if not granted and mode is PopMode.LEASE and messages_of(answer):
+            continue  # what it found is damaged; there may be more
         if granted or not timeout:
             return granted
         timeout = max(ends - time.monotonic(), 0.0)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 from penstock.client.delivery import Part, read_grants
 from penstock.client.inputs import lease_ms, milliseconds
-from penstock.client.requests import Pending, Request, Resend
+from penstock.client.requests import Pending, Request, Resend, messages_of
 from penstock.client.routing import FEW_NODES, MAX_STANDING, Routes
 from penstock.client.settle import Settler
 from penstock.client.steps import Abandon, Finish, FinishAny, Start, Steps, body_of, decoder
@@ -187,7 +187,7 @@ class PopSearch:
         granted = read_grants(answer, self._settler)
         if granted:
             self._route.found(node, _count(granted))
-        else:
+        elif not messages_of(answer):  # if only damaged ones were found, there may be more
             self._route.empty(node, todo.fill)
         return granted
 

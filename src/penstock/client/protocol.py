@@ -119,11 +119,14 @@ class Protocol:
             self._remember(pending.id, pending.request)
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """The same for a subscription: what still arrives goes to its `arrived_late`."""
-        self.in_flight.pop(subscription.id, None)
+        """The same for a subscription: what still arrives goes to its `arrived_late`. Whoever waits
+        until it has begun is told that it will not."""
+        pending = self.in_flight.pop(subscription.id, None)
         self._ending.discard(subscription.id)
         if self._subscriptions.pop(subscription.id, None) is not None:
             self._remember(subscription.id, subscription)
+        if pending is not None:
+            pending.settle(None, UnavailableError("the subscription ended before it began"))
 
     def _remember(self, request_id: int, cancelled: Request | Subscription) -> None:
         self._cancelled[request_id] = cancelled

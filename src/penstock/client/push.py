@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.client.messages import Receipt, Receipts
 from penstock.client.producer import Lane
 from penstock.client.requests import Pending, Resend
-from penstock.client.rows import Headers, Rows
+from penstock.client.rows import Headers, PushedRows, Rows
 from penstock.client.sequenced import OvertakenError, SequencedRequest, answer_of, sent_again
 from penstock.client.steps import Finish, FinishAny, Start, Steps
 from penstock.errors import (
@@ -22,7 +22,6 @@ from penstock.errors import (
 )
 from penstock.wire.buffers import ZEROS, Buffer, pad8
 from penstock.wire.durability import Durability
-from penstock.wire.encode import encode_batch
 from penstock.wire.frames import FRAME_BYTES, PUSH, RECEIPT, PushExtra, Verb
 from penstock.wire.messages import pack
 
@@ -70,7 +69,7 @@ class PushRequest(SequencedRequest):
     __slots__ = ("_extra", "_rows", "_terms", "_timestamp_us", "place")
 
     def __init__(
-        self, place: Place, rows: Rows, terms: Terms, timestamp_us: int, extra: bytes = b""
+        self, place: Place, rows: PushedRows, terms: Terms, timestamp_us: int, extra: bytes = b""
     ) -> None:
         super().__init__(Verb.PUSH, [], Resend.MARKED, shard=place.shard)
         self._unsent()
@@ -85,13 +84,8 @@ class PushRequest(SequencedRequest):
         stream, partition, shard, lane_of = self.place[:4]
         rows, terms = self._rows, self._terms
         lane = self._lane_to_use(lane_of, shard)
-        batch = encode_batch(
-            rows.values,
-            keys=rows.keys,
-            headers=rows.headers,
-            timestamps_us=rows.timestamps_us,
-            lengths=rows.lengths,
-            timestamp_us=self._timestamp_us,
+        batch = rows.encode(
+            self._timestamp_us,
             producer=lane.producer,
             sequence=lane.next,
             instance=lane.instance,
@@ -101,7 +95,7 @@ class PushRequest(SequencedRequest):
             compression=terms.compression,
             generation=self.place.generation,
         )
-        self._take(lane, len(rows.values))
+        self._take(lane, rows.messages)
         head = PUSH.pack(stream, partition, shard, terms.durability, len(self._extra))
         return [head + self._extra, batch]
 
@@ -124,7 +118,8 @@ class PushRequest(SequencedRequest):
         """The same messages where they belong now: one push for each partition."""
         assert self.place.topic is not None
         spread = self.place.topic._spread(self._rows)
-        return [PushRequest(place, rows, self._terms, self._timestamp_us) for place, rows in spread]
+        terms, time_us, extra = self._terms, self._timestamp_us, self._extra
+        return [PushRequest(place, rows, terms, time_us, extra) for place, rows in spread]
 
     def receipt(self, answer: bytearray) -> Receipt:
         """The receipt in an answer; ProtocolError if it is none."""
@@ -135,11 +130,9 @@ class PushRequest(SequencedRequest):
         return Receipt(base, count, self.place.shard, label, duplicate != 0, self.place.partition)
 
 
-def extra_bytes(message_id: bytes | None, hold: bool) -> bytes:
+def extra_bytes(extra: PushExtra) -> bytes:
     """What stands between the head of a push and its batch; its length is a multiple of 8."""
-    if message_id is None and not hold:
-        return b""
-    packed = pack(PushExtra(message_id, hold))
+    packed = pack(extra)
     return len(packed).to_bytes(4, "little") + packed + ZEROS[: pad8(4 + len(packed))]
 
 

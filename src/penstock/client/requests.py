@@ -97,6 +97,11 @@ class Pending:
         return self.answer
 
 
+def messages_of(frame_: bytearray) -> int:
+    """How many messages a delivery has; in the answer to a pop, with those that were not read."""
+    return int(COUNT.unpack_from(frame_, FRAME_BYTES)[1])
+
+
 class Subscription:
     """A standing request: frames arrive under its id until it is cancelled."""
 
@@ -123,7 +128,7 @@ class Subscription:
         if frame_[4] == _DELIVER:
             if len(frame_) < FRAME_BYTES + COUNT.size:
                 raise ProtocolError("a delivery without its counts")
-            self.delivered += COUNT.unpack_from(frame_, FRAME_BYTES)[1]
+            self.delivered += messages_of(frame_)
         self.inbox.append(frame_)
         for wake in self.then:
             wake()

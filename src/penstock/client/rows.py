@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from penstock.client.inputs import check_headers, key_column, moment_us
 from penstock.errors import InvalidError
 from penstock.wire.columns import Ints, lengths_of
+from penstock.wire.encode import encode_batch
+from penstock.wire.growth import Layout, Numbers
 
 _BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
 _TAKE = 64  # values taken from an iterator at once: bounds what is held of large ones
@@ -19,14 +21,78 @@ _TAKE = 64  # values taken from an iterator at once: bounds what is held of larg
 Headers = Mapping[str, bytes]
 
 
+class PushedRows(Protocol):
+    """The messages of one push, however they are kept."""
+
+    @property
+    def messages(self) -> int:
+        """How many."""
+
+    @property
+    def keys(self) -> Sequence[bytes | None] | None:
+        """Their keys, if they have some."""
+
+    def encode(self, timestamp_us: int, **settings: Any) -> bytearray:
+        """A sealed batch; `settings` are those of `encode_batch`."""
+
+    def partitions(self, layout: Layout, unkeyed: Callable[[], int]) -> Sequence[int] | Numbers:
+        """The partition of each; those without a key go to one that is asked for."""
+
+    def grouped(self, groups: Sequence[int] | Numbers) -> Iterator[tuple[int, Self]]:
+        """One batch for each group, its rows in their order."""
+
+
+RowsT = TypeVar("RowsT", bound=PushedRows)
+
+
 class Rows(NamedTuple):
-    """The columns of one batch."""
+    """The columns of one batch, as lists."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers | None] | None = None
     timestamps_us: Sequence[int] | None = None
     lengths: Ints | None = None  # of the values, if they are known
+
+    @property
+    def messages(self) -> int:
+        """How many."""
+        return len(self.values)
+
+    def encode(self, timestamp_us: int, **settings: Any) -> bytearray:
+        """A sealed batch."""
+        values, keys, headers, times, lengths = self
+        return encode_batch(
+            values, keys=keys, headers=headers, timestamps_us=times, lengths=lengths,
+            timestamp_us=timestamp_us, **settings,
+        )  # fmt: skip
+
+    def partitions(self, layout: Layout, unkeyed: Callable[[], int]) -> Sequence[int]:
+        """The partition of each."""
+        assert self.keys is not None
+        number = unkeyed() if None in self.keys else 0
+        of_key = layout.partition_of
+        return [number if key is None else of_key(key) for key in self.keys]
+
+    def grouped(self, groups: Sequence[int] | Numbers) -> Iterator[tuple[int, Rows]]:
+        """One batch for each group, its rows in their order."""
+        members: dict[int, list[int]] = {}
+        for row, group in enumerate(groups):
+            members.setdefault(group, []).append(row)
+        if len(members) == 1:
+            yield groups[0], self
+            return
+        for group, chosen in members.items():
+            yield group, self._chosen(chosen)
+
+    def _chosen(self, chosen: list[int]) -> Rows:
+        keys, headers, times = self.keys, self.headers, self.timestamps_us
+        return Rows(
+            [self.values[row] for row in chosen],
+            None if keys is None else [keys[row] for row in chosen],
+            None if headers is None else [headers[row] for row in chosen],
+            None if times is None else [times[row] for row in chosen],
+        )
 
 
 class RowSource:
@@ -87,7 +153,6 @@ class RowSource:
             stride = max(_TAKE, (_BATCH_BYTES - size) * len(taken) // (2 * size + 1))
         return (taken, np.concatenate(lengths)) if taken else None
 
-
     def _slice(self, values: list[bytes], most: int) -> tuple[list[bytes], Ints] | None:
         taken = values[self._at : self._at + most]
         lengths = _lengths(taken)
@@ -110,22 +175,3 @@ def check_as_long(name: str, column: Iterable[object] | None, values: Iterable[b
     if isinstance(column, Sized) and isinstance(values, Sized) and len(column) != len(values):
         raise InvalidError(f"there are {len(column):,} {name} for {len(values):,} values")
 
-
-def grouped(rows: Rows, groups: Sequence[int]) -> Iterator[tuple[int, Rows]]:
-    """One batch for each group, its rows in their order."""
-    members: dict[int, list[int]] = {}
-    for row, group in enumerate(groups):
-        members.setdefault(group, []).append(row)
-    if len(members) == 1:
-        yield groups[0], rows
-        return
-    for group, chosen in members.items():
-        yield (
-            group,
-            Rows(
-                [rows.values[row] for row in chosen],
-                None if rows.keys is None else [rows.keys[row] for row in chosen],
-                None if rows.headers is None else [rows.headers[row] for row in chosen],
-                None if rows.timestamps_us is None else [rows.timestamps_us[row] for row in chosen],
-            ),
-        )

@@ -236,8 +236,12 @@ class Settler:
 
     def notify(self) -> None:
         """Calls `on_refused`. Never while an answer is read: the callback may use the fabric."""
-        while self._notices and self.on_refused is not None:
-            self.on_refused(self._notices.popleft())
+        while (tell := self.on_refused) is not None:
+            try:
+                refusal = self._notices.popleft()
+            except IndexError:  # not looked at before: another thread may take the last one
+                return
+            tell(refusal)
 
 
 def flush_settler(settler: Settler) -> Steps[None]:

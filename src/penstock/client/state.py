@@ -9,10 +9,10 @@ from penstock.client.inputs import read_options
 from penstock.client.messages import Refusal
 from penstock.client.pops import SharedRoute
 from penstock.client.producer import Lane, Producer, shard_of, unsequenced
-from penstock.client.push import Place
+from penstock.client.push import Place, extra_bytes
 from penstock.client.requests import ANY
 from penstock.client.routing import Routes
-from penstock.client.rows import Rows, grouped
+from penstock.client.rows import RowsT
 from penstock.client.settle import Settler
 from penstock.client.shells import Runs
 from penstock.client.steps import Steps, ask, decoder
@@ -22,6 +22,7 @@ from penstock.errors import (
     NotFoundError,
     ProtocolError,
 )
+from penstock.wire.frames import PushExtra
 from penstock.wire.growth import ANY_GENERATION
 from penstock.wire.messages import (
     Open,
@@ -83,8 +84,14 @@ class PushTarget(Runs, ABC):
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
         """Where a single message goes."""
 
+    def _extra(self, message_id: bytes | None, hold: bool) -> bytes:
+        """What a push says beside its batch."""
+        if message_id is None and not hold:
+            return b""
+        return extra_bytes(PushExtra(message_id, hold))
+
     @abstractmethod
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         """Where the rows of a batch go; one batch for each place, rows in their order."""
 
 
@@ -146,14 +153,14 @@ class QueueState(StreamState, PushTarget):
         ordered = self._ordered == "queue"
         return shard_of((self.info.name if ordered else name).encode(), self._producer.shards)
 
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         if self._ordered == "no":
             return [(self._place(self._walk.batch()), rows)]
         if self._ordered == "queue":
             return [(self._place_for(None, None), rows)]
         keys = [None] if rows.keys is None else rows.keys
         shards = [self._shard_of_key(key) for key in keys]
-        return ((self._place(shard), part) for shard, part in grouped(rows, shards))
+        return ((self._place(shard), part) for shard, part in rows.grouped(shards))
 
     def _shard_of_key(self, key: bytes | None) -> int:
         if key is None:
@@ -225,15 +232,14 @@ class TopicState(StreamState, PushTarget):
         number = self._walk.single() if key is None else layout.partition_of(key)
         return self._place(number, layout.generation)
 
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         layout = self._layout  # another thread may hear of a growth meanwhile
         if rows.keys is None:
             return [(self._place(self._walk.batch(), layout.generation), rows)]
-        unkeyed = self._walk.batch() if None in rows.keys else 0
-        of_key, generation = layout.partition_of, layout.generation
-        chosen = [unkeyed if key is None else of_key(key) for key in rows.keys]
+        chosen = rows.partitions(layout, self._walk.batch)
         return (
-            (self._place(partition, generation), part) for partition, part in grouped(rows, chosen)
+            (self._place(partition, layout.generation), part)
+            for partition, part in rows.grouped(chosen)
         )
 
     def _producer_shard(self, name: str, partition: int) -> int:
@@ -255,7 +261,7 @@ class OnePlace(PushTarget):
             raise InvalidError("ids are for pushes to a queue without a named producer")
         return self._fixed
 
-    def _spread(self, rows: Rows) -> Iterable[tuple[Place, Rows]]:
+    def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
         return [(self._fixed, rows)]
 
 

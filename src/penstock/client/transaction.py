@@ -13,7 +13,7 @@ from penstock.client.ops_push import terms_of
 from penstock.client.producer import shard_of
 from penstock.client.push import Place, Terms, now_us
 from penstock.client.requests import Resend
-from penstock.client.rows import Headers, Rows, RowSource
+from penstock.client.rows import Headers, PushedRows, Rows, RowSource
 from penstock.client.sequenced import SequencedRequest, answer_of
 from penstock.client.settle import ack_items
 from penstock.client.shells import Runs
@@ -21,7 +21,6 @@ from penstock.client.state import FabricState, QueueState, TableState, TopicStat
 from penstock.client.steps import Steps, body_of, decoder
 from penstock.errors import ClosedError, InvalidError
 from penstock.wire.buffers import Buffer
-from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Settle, SettleItem, Verb
 from penstock.wire.limits import MAX_TABLE_KEY_BYTES
 from penstock.wire.messages import (
@@ -180,13 +179,10 @@ class TransactionState(Runs):
         rows = Rows([value], None if key is None else [key], None if headers is None else [headers])
         self._add_batch(place, rows, terms, now_us() if timestamp is None else moment_us(timestamp))
 
-    def _add_batch(self, place: Place, rows: Rows, terms: Terms, timestamp_us: int) -> None:
+    def _add_batch(self, place: Place, rows: PushedRows, terms: Terms, timestamp_us: int) -> None:
         self._check_open()
-        batch = encode_batch(
-            rows.values,
-            keys=rows.keys,
-            headers=rows.headers,
-            timestamp_us=timestamp_us,
+        batch = rows.encode(
+            timestamp_us,
             priority=terms.priority,
             due_us=terms.due_us,
             ttl_ms=terms.ttl_ms,

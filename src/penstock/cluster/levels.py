@@ -15,9 +15,9 @@ from penstock.cluster.tables import FIRST, RefusedError, Tables
 from penstock.wire import messages as m
 
 REPAIRS = 2  # levels are agreed on; damaged batches are asked for; what came with them
-GROWTH = 3  # topics grow
+GROWTH_AND_STAGES = 3  # topics grow; batches are staged; queues have reservations
 
-LOWEST, HIGHEST = FIRST, GROWTH  # of this release
+LOWEST, HIGHEST = FIRST, GROWTH_AND_STAGES  # of this release
 SILENT = Speaks(FIRST, FIRST)  # who says nothing
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Family, m.Committed,
           m.Renew, m.Claims, m.Get, m.Scan, m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus,
-          m.WhereIs)  # fmt: skip
+          m.WhereIs, m.Publications, m.ReadReserved, m.Reservations)  # fmt: skip
 _OF_A_CLUSTER = (m.ClusterMap, m.ClusterStatus, m.ClusterChange, m.ClusterJoin, m.WhereIs)
 Handler = Callable[[int, int, Any], None]
 
@@ -60,6 +60,16 @@ class Calls:
             m.SessionKeep: self._session_keep,
             m.SessionClose: self._session_close,
             m.Transact: fabric.transactions.run,
+            m.PublishStaged: fabric.publishing.publish,
+            m.DiscardStages: self._entered(fabric.stages.discard),
+            m.Publications: self._look(fabric.publishing.known),
+            m.ForgetPublication: self._entered(fabric.publishing.forget),
+            m.Reserve: self._entered(fabric.reservations.reserve),
+            m.SealReservation: self._entered(fabric.reservations.seal),
+            m.ReadReserved: fabric.reservations.read,
+            m.FinishReservations: self._entered(fabric.reservations.finish),
+            m.Unreserve: self._entered(fabric.reservations.unreserve),
+            m.Reservations: self._look(fabric.reservations.open),
             **dict.fromkeys(_OF_A_CLUSTER, _alone),
         }
 
@@ -102,6 +112,15 @@ class Calls:
             self._now(connection, request, answer(call))
 
         return look
+
+    def _entered(self, act: Callable[[Any], tuple[Any, Entry]]) -> Handler:
+        """What was done is told when it is safe."""
+
+        def enter(connection: int, request: int, call: Any) -> None:
+            value, entry = act(call)
+            self._when_safe(connection, request, entry, value)
+
+        return enter
 
     def _look_at_topic(self, answer: Callable[[Any], Any]) -> Handler:
         """What is said of a partition's ends must not go back: only an owner that is sure to be

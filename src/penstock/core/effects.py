@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from penstock.core.index import Stored
 from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
 
@@ -34,7 +36,8 @@ class Slice(NamedTuple):
     deliveries: int
     location: int
     length: int
-    base: int  # of the stored batch
+    base: int  # that stands in the stored bytes
+    moved: tuple[int, int] | None = None  # base and arrival that readers must find there instead
 
 
 @dataclass(slots=True)
@@ -51,13 +54,26 @@ class Deliver:
 
 @dataclass(slots=True)
 class Serve:
-    """Read the batches of records (location, length, base); send them as the answer to a FETCH."""
+    """Read the batches of records (location, length, base); send them as the answer to a FETCH.
+    In those that are `moved`, by location, readers must find another base and arrival."""
 
     connection: int
     request: int
     start: int
     end: int
     batches: list[tuple[int, int, int]]
+    moved: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Read:
+    """Read a batch of a shard, given with what its record says of it, and hand it over: later, and
+    None if nobody has it whole."""
+
+    shard: int
+    meta: bytes
+    stored: Stored
+    then: Callable[[Buffer | None], None]
 
 
 @dataclass(slots=True)
@@ -74,4 +90,4 @@ class Close:
     connection: int
 
 
-Effect: TypeAlias = Append | Send | Deliver | Serve | Free | Close
+Effect: TypeAlias = Append | Send | Deliver | Serve | Read | Free | Close

@@ -16,11 +16,12 @@ from penstock.core.calls import Calls
 from penstock.core.clients import Clients
 from penstock.core.control import Control
 from penstock.core.effects import Close, Effect
-from penstock.core.figures import kept
+from penstock.core.figures import figures_of
 from penstock.core.forwards import Forwards
 from penstock.core.groups import Groups
 from penstock.core.growing import Growing
 from penstock.core.kernel import Kernel
+from penstock.core.publishing import Publishing
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
 from penstock.core.records import (
@@ -32,9 +33,11 @@ from penstock.core.records import (
     read_note,
     read_transaction,
 )
+from penstock.core.reservations import Reservations
 from penstock.core.securing import Securing
 from penstock.core.sessions import Sessions
 from penstock.core.shard import CONTROL, PLANE, Replayed, Shard
+from penstock.core.staging import Stages
 from penstock.core.tables import Tables
 from penstock.core.topics import Reader, Topics
 from penstock.core.transactions import Transactions
@@ -87,6 +90,9 @@ class Fabric:
         self.transactions = Transactions(
             kernel, self.topics, self.groups, self.tables, self.pushes, self.forwards, self.securing
         )
+        self.stages = Stages(kernel, self.queues, self.topics, self.pushes, self.forwards)
+        self.publishing = Publishing(kernel, self.stages, self.forwards)
+        self.reservations = Reservations(kernel, self.queues, self.forwards, self.stages)
         self.calls = Calls(self)
         self.connections: dict[int, dict[int, Parked]] = {}
         self.clients = Clients()
@@ -226,6 +232,11 @@ class Fabric:
             elif isinstance(parked, Watcher):
                 self.watches.pause(parked, paused)
 
+    def not_delivered(self, connection: int, request: int, messages: int) -> None:
+        """Granted messages cannot be read: a subscription has credit for as many others."""
+        if isinstance(parked := self.connections.get(connection, {}).get(request), Subscription):
+            self.queues.refund(parked, messages)
+
     def park(self, connection: int, request: int, parked: Parked) -> None:
         """Remembers what a connection waits for."""
         waiting = self.connections[connection]
@@ -352,6 +363,8 @@ class Fabric:
         level = max((stream.level for stream in kernel.streams.values()), default=Durability.MEMORY)
         for shard, number, txn in unfinished:
             self.transactions.carry_out(txn, shard, number, level, missing=True)
+        for shard in kernel.shards:
+            self.forwards.carry_out_all(shard)
         self.growing.restart()
 
     def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:
@@ -402,24 +415,7 @@ class Fabric:
 
     def figures(self) -> dict[str, Any]:
         """Figures of the node."""
-        kinds = [stream.info.kind for stream in self.kernel.streams.values()]
-        refusing = self.kernel.refusing
-        messages, size = kept(self.kernel)
-        return {
-            "node": self.node,
-            "connections": len(self.connections),
-            "queues": kinds.count("queue"),
-            "topics": kinds.count("topic"),
-            "tables": kinds.count("table"),
-            "sessions": len(self.tables.sessions) + len(self.sessions),
-            "outstanding": sum(s.outbox.parts for s in self.kernel.shards if s.owned),
-            "dropped_parts": self.forwards.dropped,
-            "messages": messages,
-            "bytes": size,
-            "damaged": sum(d[3] for shard in self.kernel.shards for d in shard.damaged),
-            "refusing": None if refusing is None else str(refusing),
-            **self.extra_figures(),
-        }
+        return figures_of(self)
 
     # --- snapshot --------------------------------------------------------------------------
 

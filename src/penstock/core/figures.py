@@ -2,7 +2,38 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from penstock.core.kernel import Kernel
+
+if TYPE_CHECKING:
+    from penstock.core.fabric import Fabric
+
+
+def figures_of(fabric: Fabric) -> dict[str, Any]:
+    """Figures of a node."""
+    kernel = fabric.kernel
+    kinds = [stream.info.kind for stream in kernel.streams.values()]
+    owned = [shard for shard in kernel.shards if shard.owned]
+    refusing = kernel.refusing
+    messages, size = kept(kernel)
+    return {
+        "node": fabric.node,
+        "connections": len(fabric.connections),
+        "queues": kinds.count("queue"),
+        "topics": kinds.count("topic"),
+        "tables": kinds.count("table"),
+        "sessions": len(fabric.tables.sessions) + len(fabric.sessions),
+        "outstanding": sum(shard.outbox.parts for shard in owned),
+        "dropped_parts": fabric.forwards.dropped,
+        "messages": messages,
+        "bytes": size,
+        "stages": sum(len(shard.staging.stages) for shard in owned),
+        "staged_bytes": sum(shard.staging.bytes for shard in owned),
+        "damaged": sum(d[3] for shard in kernel.shards for d in shard.damaged),
+        "refusing": None if refusing is None else str(refusing),
+        **fabric.extra_figures(),
+    }
 
 
 def kept(kernel: Kernel) -> tuple[int, int]:

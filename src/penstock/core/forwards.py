@@ -9,10 +9,21 @@ each part once. Who carries them between nodes is not known here: somebody looks
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.core.changes import Change, Op, pack_changes
 from penstock.core.kernel import Kernel
-from penstock.core.outbox import EndSession, OpenPartition, Packed, Part, read_part
+from penstock.core.outbox import (
+    DropStages,
+    EndReserved,
+    EndSession,
+    KeepReserved,
+    OpenPartition,
+    Packed,
+    Part,
+    PublishStages,
+    read_part,
+)
 from penstock.core.passing import passed_on
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
@@ -39,6 +50,7 @@ from penstock.wire.entry import Entry
 from penstock.wire.frames import PushExtra
 
 Taken = Callable[[bool], None]
+Carrier = Callable[[Any, Shard, Forward], Entry | None]
 PLAIN = PushExtra()
 
 
@@ -52,6 +64,8 @@ class Forwards:
         self.pushes = pushes
         self.woken: dict[int, None] = {}  # home shards that may have something new to send
         self.on_opened: Callable[[Stream, int], None] = _nobody  # those who have topics grow
+        # Those who carry out parts of the kinds that are not known here.
+        self.carriers: dict[type, Carrier] = {}
         self.dropped = 0  # parts that could not be carried out any more: see `carry_out`
 
     # --- the home side ---------------------------------------------------------------------
@@ -152,6 +166,11 @@ class Forwards:
         done to: its stream was deleted, or the lease that it ends is over; None also for an offset
         that does not count. Bounds of depth and size do not count any more: the transaction has
         been answered."""
+        if (carrier := self.carriers.get(type(part))) is not None:
+            entry = carrier(part, shard, forward)
+            self.dropped += entry is None and not _is_to_end(part)
+            return self._note_down(shard, forward, entry)
+        assert not isinstance(part, PublishStages | DropStages | KeepReserved | EndReserved)
         if isinstance(part, EndSession):
             return self._note_down(shard, forward, self.tables.unbind(shard, part.session, forward))
         stream = self.kernel.streams.get(part.stream)
@@ -235,3 +254,8 @@ class Forwards:
 
 def _nobody(_: Stream, __: int) -> None:
     """Until there is one who wants to know."""
+
+
+def _is_to_end(part: Part) -> bool:
+    """Whether nothing is lost if there is nothing that a part could be done to."""
+    return isinstance(part, DropStages) or (isinstance(part, EndReserved) and not part.acked)

@@ -35,10 +35,9 @@ class Growing:
                     self._seal(stream, partition)
 
     def restart(self) -> None:
-        """A node that stands alone has recovered: a growth that was cut off is finished. Nothing
-        else is ever left in the outboxes of such a node."""
-        for shard in self.kernel.shards if self.kernel.split else ():
-            self.forwards.carry_out_all(shard)
+        """A node that stands alone has recovered, and carried out what was in its outboxes: a
+        growth that was cut off is finished."""
+        for shard in self.kernel.shards:
             self.begin(shard)
 
     def begin(self, shard: Shard) -> None:

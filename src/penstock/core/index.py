@@ -23,6 +23,13 @@ class Stored(NamedTuple):
     location: int
     length: int
     arrived_us: int
+    stamped: int  # the base that stands in the stored bytes: another one if it was staged first
+
+    @property
+    def moved(self) -> tuple[int, int] | None:
+        """What readers must find instead of what stands in the stored bytes, base and arrival;
+        None if that is right."""
+        return None if self.stamped == self.base else (self.base, self.arrived_us)
 
     @property
     def live_bytes(self) -> int:
@@ -39,7 +46,7 @@ class BatchIndex:
 
     __slots__ = (
         "_arrived", "_base", "_dead", "_first", "_length", "_live", "_location", "_rows",
-        "_span")  # fmt: skip
+        "_shown", "_span", "_stamps")  # fmt: skip
 
     def __init__(self) -> None:
         self._base = array("Q")
@@ -51,6 +58,8 @@ class BatchIndex:
         self._arrived = array("Q")
         self._first = 0  # rows before it are finished
         self._dead = 0  # finished rows after it
+        self._stamps: dict[int, int] = {}  # base: what stands in the bytes, if that is another
+        self._shown: dict[int, int] = {}  # the reverse
 
     def __len__(self) -> int:
         return len(self._base) - self._first - self._dead
@@ -101,15 +110,28 @@ class BatchIndex:
         return Stored(
             self._base[row], self._span[row], self._rows[row], self._live[row],
             self._location[row], self._length[row], self._arrived[row],
+            self._stamps.get(self._base[row], self._base[row]),
         )  # fmt: skip
+
+    def stamp(self, base: int, stamped: int) -> None:
+        """The batch at `base` has another base in its stored bytes, by which it can be found."""
+        self._stamps[base] = stamped
+        self._shown[stamped] = base
+
+    def has_stamp(self, stamped: int) -> bool:
+        """Whether a batch is here that has this base in its stored bytes, and not as its own."""
+        return stamped in self._shown
+
+    def _unstamp(self, base: int) -> None:
+        self._shown.pop(self._stamps.pop(base, -1), None)
 
     def arrived_at(self, position: int) -> int:
         """When the batch that holds a position arrived; the position must be there."""
         return self._arrived[bisect_right(self._base, position, self._first) - 1]
 
     def find(self, position: int) -> Stored | None:
-        """The batch that holds a position, if any of it is live."""
-        row = self.row_of(position)
+        """The batch that holds a position, or has this base in its bytes, if any of it is live."""
+        row = self.row_of(self._shown.get(position, position))
         return None if row < 0 or not self._live[row] else self.at(row)
 
     def finish(self, position: int, count: int) -> tuple[int, int]:
@@ -126,6 +148,7 @@ class BatchIndex:
         freed = length * (rows - live + count) // rows - length * (rows - live) // rows
         self._live[row] = live - count
         if live == count:
+            self._unstamp(self._base[row])
             self._location[row] = 0
             self._dead += 1
             self._trim()
@@ -134,7 +157,7 @@ class BatchIndex:
     def move(self, base: int, old: int, new: int, length: int, rows: int) -> Stored | None:
         """The batch was copied elsewhere, `rows` messages of it. As it was before, or None if it
         is gone meanwhile."""
-        row = self.row_of(base)
+        row = self.row_of(self._shown.get(base, base))
         if row < 0 or self._location[row] != old:
             return None
         before = self.at(row)
@@ -153,10 +176,13 @@ class BatchIndex:
 
     def places(self, position: int, count: int) -> list[tuple[int, int]] | None:
         """Location and length of `count` neighbouring batches of one message each; None if one of
-        them is gone."""
+        them is gone, or they must be looked at one by one, because of what stands in their bytes.
+        """
         row = self.row_of(position)
         end = row + count
-        if row < 0 or end > len(self._base) or self._base[end - 1] != position + count - 1:
+        if row < 0 or self._stamps or end > len(self._base):
+            return None
+        if self._base[end - 1] != position + count - 1:
             return None
         return list(zip(self._location[row:end], self._length[row:end], strict=True))
 
@@ -189,6 +215,10 @@ class BatchIndex:
             self._location[row:end] = array("Q", bytes(8 * count))
         else:
             freed = self._finish_each(row, position, mask)
+        if self._stamps:
+            for shift in range(count):
+                if mask >> shift & 1:
+                    self._unstamp(position + shift)
         self._dead += len(freed)
         self._trim()
         return freed
@@ -250,15 +280,23 @@ class BatchIndex:
                 self._location[row], self._length[row] = new, length
 
     def snapshot(self) -> list[bytes]:
-        """The columns as bytes, finished rows in front left out."""
-        return [column[self._first :].tobytes() for column in self._columns()]
+        """The columns as bytes, finished rows in front left out; then, if there are any, bases and
+        what stands in the bytes instead."""
+        columns = [column[self._first :].tobytes() for column in self._columns()]
+        if self._stamps:
+            columns += [array("Q", part).tobytes() for part in (self._stamps, self._shown)]
+        return columns
 
     @classmethod
     def restore(cls, columns: list[bytes]) -> BatchIndex:
         """The index that made this snapshot."""
         index = cls()
-        for column, data in zip(index._columns(), columns, strict=True):
+        own = index._columns()
+        for column, data in zip(own, columns[: len(own)], strict=True):
             column.frombytes(data)
+        if stamps := columns[len(own) :]:
+            for base, stamped in zip(*(array("Q", part) for part in stamps), strict=True):
+                index.stamp(base, stamped)
         index._dead = index._live.count(0)
         return index
 

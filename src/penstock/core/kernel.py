@@ -101,6 +101,7 @@ class Kernel:
         # Of those: whether all nodes know what an outbox is, and so shards of several may be one
         # transaction's.
         self.forwarding = False
+        self.staging = False  # the same for stages and reservations
 
     # --- definitions -----------------------------------------------------------------------
 

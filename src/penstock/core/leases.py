@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from penstock.core.books import ReservedGrants
 from penstock.core.runs import Run, bits_of
 from penstock.wire.frames import SettleItem
 from penstock.wire.limits import MAX_BATCH_MESSAGES
@@ -31,7 +32,9 @@ class Leases:
     length replaces a heap. An extended grant is put in again; its old place is passed over.
     """
 
-    __slots__ = ("_due", "_settled", "_settled_bits", "grants", "messages", "next_number")
+    __slots__ = (
+        "_due", "_settled", "_settled_bits", "grants", "messages", "next_number", "reserved",
+    )  # fmt: skip
 
     def __init__(self, next_number: int = 1) -> None:
         self.grants: dict[int, Grant] = {}
@@ -42,6 +45,12 @@ class Leases:
         # Grant: its position and `acked`; of a single message only the position, to save memory.
         self._settled: dict[int, int | tuple[int, int]] = {}
         self._settled_bits = 0
+        self.reserved = ReservedGrants()
+
+    @property
+    def reserved_messages(self) -> int:
+        """Those of all that are leased which belong to reservations."""
+        return sum(self.grants[number].messages for number in self.reserved)
 
     def give(self, number: int, run: Run, lease_us: int, now_us: int) -> Grant:
         """A grant of the run; its deliveries count goes up by one."""
@@ -81,6 +90,7 @@ class Leases:
         self.messages -= bits.bit_count()
         if not grant.mask:
             del self.grants[grant.number]
+            self.reserved.ended(grant.number)
             if grant.acked:
                 self._remember(grant.number, grant.position, grant.acked)
         return bits
@@ -169,6 +179,7 @@ class Leases:
             ],
             "next": self.next_number,
             "settled": [(n, first, _pack(mask)) for n, (first, mask) in settled],
+            "reserved": self.reserved.snapshot(),
         }  # fmt: skip
 
     @classmethod
@@ -183,6 +194,8 @@ class Leases:
         settled: list[tuple[int, int, bytes]] = data["settled"]  # type: ignore[assignment]
         for number, position, acked in settled:
             leases._remember(number, position, int.from_bytes(acked, "little"))
+        reserved: list[object] = data.get("reserved", [])  # type: ignore[assignment]
+        leases.reserved = ReservedGrants.restore(reserved)
         return leases
 
 

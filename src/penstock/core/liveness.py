@@ -10,6 +10,7 @@ from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard
 from penstock.core.records import Kind, PushMeta, read_forward, read_push
 from penstock.core.runs import Run, full
+from penstock.core.staged import STAGED, lane_with
 
 
 def read_meta(kind: int, meta: bytes) -> PushMeta:
@@ -33,17 +34,21 @@ class Liveness:
     def live_mask(self, shard: int, kind: int, meta: bytes, stored: Stored) -> int:
         """Mask of wanted positions, relative to the batch's base."""
         push, owner = read_meta(kind, meta), self.kernel.shards[shard]
+        if stored.base >= STAGED:
+            return full(stored.span)
         if (partition := owner.partitions.get((push.stream, push.partition))) is not None:
-            return full(stored.span) & ~partition.thin.get(push.base, 0)
+            return full(stored.span) & ~partition.thin.get(stored.base, 0)
         return self._queue_mask(owner.queues[push.stream], stored)
 
     def _index(self, shard: int, push: PushMeta) -> BatchIndex | None:
         owner = self.kernel.shards[shard]
+        if push.base >= STAGED and owner.staging.index.find(push.base) is not None:
+            return owner.staging.index
         partition = owner.partitions.get((push.stream, push.partition))
         if partition is not None:
             return partition.index
         queue = owner.queues.get(push.stream)
-        lane = None if queue is None else queue.lane_at(push.base)
+        lane = None if queue is None else lane_with(queue, push.base)
         return None if lane is None else lane.index
 
     def _queue_mask(self, queue: QueueShard, stored: Stored) -> int:
@@ -73,6 +78,9 @@ class Liveness:
             return None
         after = index.find(push.base)
         assert after is not None
+        if after.base >= STAGED:
+            self.kernel.shards[shard].staging.moved(before, length)
+            return before
         grown = after.live_bytes - before.live_bytes
         self.kernel.streams[push.stream].totals.bytes += grown
         partition = self.kernel.shards[shard].partitions.get((push.stream, push.partition))

@@ -34,9 +34,44 @@ class OpenPartition(msgspec.Struct, array_like=True):
     offset: int
 
 
-Part = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | EndSession | OpenPartition
+class PublishStages(msgspec.Struct, array_like=True):
+    """Stages of the target become visible, in this order."""
+
+    stages: list[bytes]
+
+
+class DropStages(msgspec.Struct, array_like=True):
+    """Stages of the target will not be published."""
+
+    stages: list[bytes]
+
+
+class KeepReserved(msgspec.Struct, array_like=True):
+    """What the target leased for a reservation is its own from now on."""
+
+    stream: int
+    key: str
+    number: int
+
+
+class EndReserved(msgspec.Struct, array_like=True):
+    """A reservation is over: the target acknowledges its messages, or has them back."""
+
+    stream: int
+    key: str
+    number: int
+    acked: bool
+
+
+Part = (
+    m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | EndSession | OpenPartition
+    | PublishStages | DropStages | KeepReserved | EndReserved
+)  # fmt: skip
 # A part's kind, on the way and in a snapshot, is its place here: add at the end.
-_KINDS = (m.TxnSettle, m.TxnCommit, m.TxnWrite, m.TxnPush, EndSession, OpenPartition)
+_KINDS = (
+    m.TxnSettle, m.TxnCommit, m.TxnWrite, m.TxnPush, EndSession, OpenPartition,
+    PublishStages, DropStages, KeepReserved, EndReserved,
+)  # fmt: skip
 _DECODERS: list[Any] = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
 
 
@@ -77,6 +112,8 @@ def _bytes_of(part: Part) -> int:
         return PART_OVERHEAD + len(part.batch)
     if isinstance(part, m.TxnWrite):
         return PART_OVERHEAD + len(part.key) + len(part.value or b"")
+    if isinstance(part, PublishStages | DropStages):
+        return PART_OVERHEAD + sum(map(len, part.stages))
     return PART_OVERHEAD
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from penstock.core.kernel import Kernel
 from penstock.core.queue import lane_start
 from penstock.core.queues import Queues
@@ -17,6 +19,22 @@ from penstock.wire.growth import ANY_GENERATION
 from penstock.wire.limits import MAX_ID_BYTES
 
 
+class Stages(Protocol):
+    """Where batches go that are not to be seen; see `core.staging`."""
+
+    def known(self, shard: Shard, extra: PushExtra) -> int | None:
+        """The base of a batch with this id, if the stage has one."""
+
+    def check(self, shard: Shard, stream: Stream, batch: Batch, extra: PushExtra) -> None:
+        """Raises what is wrong with it."""
+
+    def accept(
+        self, shard: Shard, stream: Stream, partition: int, batch: Batch, extra: PushExtra,
+        level: Durability,
+    ) -> Entry:  # fmt: skip
+        """Logs it."""
+
+
 class Pushes:
     """Accepts batches, once each."""
 
@@ -24,6 +42,7 @@ class Pushes:
         self.kernel = kernel
         self.queues = queues
         self.topics = topics
+        self.stages: Stages  # whoever makes them says so
 
     def push(
         self, connection: int, request: int, body: PushBody, extra: PushExtra, batch: Batch,
@@ -40,12 +59,17 @@ class Pushes:
             self.check_placed(stream, body.partition, batch.header)
             self.check_depth(stream, batch)
             self._check_room(shard, stream, batch.header.producer, extra)
-            entry = self.accept(shard, stream, body.partition, batch, extra, level)
+            if extra.stage:
+                self.stages.check(shard, stream, batch, extra)
+                entry = self.stages.accept(shard, stream, body.partition, batch, extra, level)
+            else:
+                entry = self.accept(shard, stream, body.partition, batch, extra, level)
             base = batch.header.base
         else:
             entry = self.kernel.barrier(level)
         duplicate = entry.kind == Kind.BARRIER
-        receipt = RECEIPT.pack(*Receipt(max(base, 0), batch.count, shard.id, level, duplicate))
+        base = 0 if extra.stage else max(base, 0)  # what is staged has no place yet
+        receipt = RECEIPT.pack(*Receipt(base, batch.count, shard.id, level, duplicate))
         kernel = self.kernel
         kernel.answer_when_safe(
             entry, connection, Verb.PUSH, request,
@@ -81,6 +105,8 @@ class Pushes:
             known = shard.producers.check(header.producer, header.instance, header.sequence)
             if known is not None:
                 return known
+        if extra.stage:
+            return self.stages.known(shard, extra)
         queue = shard.queues.get(stream.info.id)
         if extra.id is None or queue is None:
             return None
@@ -92,7 +118,7 @@ class Pushes:
         """LimitError if what makes a resend harmless cannot be remembered."""
         if producer and producer not in shard.producers.windows:
             shard.producers.has_room(self.kernel.now_us)
-        if extra.id is not None:
+        if extra.id is not None and not extra.stage:
             shard.queue(stream.info.id).ids.has_room()
 
     def check_open(self, stream: Stream, partition: int, header: Header) -> None:
@@ -165,7 +191,7 @@ class Pushes:
     ) -> Entry:  # fmt: skip
         """Gives the batch its place and logs it. It is visible once it is committed."""
         header = batch.header
-        base = self._place(shard, stream, partition, header.priority, header.count)
+        base = self.place_rows(shard, stream, partition, header.priority, header.count)
         batch.stamp(base, shard.epoch, self.kernel.now_us)
         meta = PushMeta(
             stream.info.id, partition, base, header.count, header.producer, header.sequence,
@@ -183,9 +209,10 @@ class Pushes:
         shard.coming[stream.info.id] += header.count
         return entry
 
-    def _place(
+    def place_rows(
         self, shard: Shard, stream: Stream, partition: int, priority: int, count: int
     ) -> int:
+        """Where the next messages of a partition or a priority begin; they are used up."""
         if stream.info.kind == "topic":
             place = shard.partition(stream.info.id, partition)
             base = place.tail

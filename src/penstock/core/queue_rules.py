@@ -57,6 +57,8 @@ def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
         if item.op == Settle.ACK and queue.leases.acked(item):
             return None
         raise LeaseLostError(f"lease {item.grant} of shard {item.shard} is over")
+    if item.grant in queue.leases.reserved:
+        raise LeaseLostError(f"lease {item.grant} of shard {item.shard} is a reservation's")
     offset = item.position - grant.position
     if not -MAX_BATCH_MESSAGES <= offset <= MAX_BATCH_MESSAGES:
         raise InvalidError(f"position {item.position} is not part of lease {item.grant}")
@@ -74,7 +76,7 @@ def _change(queue: QueueShard, grant: Grant, item: SettleItem) -> Change:
     op, arg = item.op, 0
     if op == Settle.NACK:
         arg = min(item.arg, MAX_DELAY_MS) * 1000
-        if _out_of_tries(queue, grant):
+        if is_out_of_tries(queue, grant):
             op, arg = Settle.DEAD, 0
     elif op == Settle.EXTEND:
         arg = min(item.arg, MAX_LEASE_MS) * 1000
@@ -90,7 +92,8 @@ def _ends_early(queue: QueueShard, grant: Grant, change: Change, now_us: int) ->
     return queue.lane_of(grant.position).index.is_single(change.position)
 
 
-def _out_of_tries(queue: QueueShard, grant: Grant) -> bool:
+def is_out_of_tries(queue: QueueShard, grant: Grant) -> bool:
+    """Whether messages that come back now are dead letters."""
     tries = queue.options.max_deliveries
     return bool(tries) and grant.deliveries >= tries
 
@@ -104,7 +107,7 @@ def overdue(queue: QueueShard, now_us: int) -> list[Change]:
     """
     found: list[tuple[int, Change]] = []
     for grant in queue.leases.expired(now_us, SWEEP_CHANGES, SWEEP_MESSAGES):
-        op = Op.DEAD if _out_of_tries(queue, grant) else Op.EXPIRE
+        op = Op.DEAD if is_out_of_tries(queue, grant) else Op.EXPIRE
         found.append((grant.deadline_us, Change(op, grant.span, grant.number, grant.position)))
     if (leases_us := queue.leases.next_due()) is None or leases_us > now_us:
         found += _too_old(queue, now_us)

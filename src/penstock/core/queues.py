@@ -8,11 +8,12 @@ from typing import Any
 from penstock.core import queue_rules as rules
 from penstock.core.changes import Change, Op, pack_changes, pack_grants
 from penstock.core.effects import Deliver, Slice
+from penstock.core.feeding import Feed, still_ours
 from penstock.core.kernel import Kernel, still_waiting
 from penstock.core.queue import QueueShard
 from penstock.core.records import Forgotten, Kind
 from penstock.core.shard import Shard, Stream
-from penstock.core.slices import peek_slices, slices_of
+from penstock.core.slices import peek_slices
 from penstock.core.views import (
     MAX_POP_MESSAGES,
     QueueView,
@@ -23,6 +24,7 @@ from penstock.core.views import (
 )
 from penstock.errors import (
     InvalidError,
+    LeaseLostError,
     LimitError,
     MovedError,
     NotFoundError,
@@ -168,12 +170,6 @@ class Queues:
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
         epochs: dict[int, int] = {}
-
-        def written() -> None:
-            # Whoever owned a shard and lost it meanwhile must deliver nothing of it.
-            kept = self.kernel.still_served(epochs)
-            self._deliver(connection, verb, request, flags, slices_of(taken) if kept else [])
-
         entry = None
         for number, given in taken.by_shard().items():
             meta = pack_grants(view.stream, given)
@@ -182,23 +178,20 @@ class Queues:
             epochs[number] = shard.epoch
         assert entry is not None
         if subscription is None:
+
+            def written() -> None:
+                slices = still_ours(self.kernel, taken, epochs)
+                self._deliver(connection, verb, request, flags, slices)
+
             self.kernel.answer_when_safe(entry, connection, verb, request, written)
             return
 
-        def counted(_: object = None) -> None:
-            nonlocal subscription
-            if subscription is not None:
-                subscription.feeding -= 1
-                subscription = None
-
-        def fed(_: Entry) -> None:
-            counted()
-            written()
+        def leave(slices: list[Slice]) -> None:
+            if slices:  # somebody may take a delivery of nothing for an answer
+                self._deliver(connection, verb, request, flags, slices)
             self.serve(view)
 
-        subscription.feeding += 1
-        entry.done = fed  # nobody waits for this very answer: it comes when it can
-        entry.failed = counted  # or never, if another node owns the shard by then
+        Feed(self.kernel, subscription, taken, epochs, leave).wait_for(entry)
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
@@ -277,12 +270,17 @@ class Queues:
         taken = self._lease(view, subscription.credit, subscription.body, overdraw=True)
         if taken is None:
             return False
-        subscription.credit -= taken.messages
         self._log_grants(
             view, taken, subscription.connection, Verb.DELIVER, subscription.request, 0,
             subscription,
         )  # fmt: skip
         return True
+
+    def refund(self, subscription: Subscription, messages: int) -> None:
+        """Messages that were granted to a subscription do not leave: others may instead, soon."""
+        subscription.credit += messages
+        view = self.view(subscription.body.stream)
+        self.kernel.timers.at(self.kernel.now_us, lambda: self.serve(view))
 
     # --- settle ----------------------------------------------------------------------------
 
@@ -329,9 +327,10 @@ class Queues:
     ) -> int:
         queue = view.shards.get(item.shard)
         if queue is None:
-            if item.shard < len(self.kernel.shards):
-                self.kernel.served(item.shard)
-            raise NotFoundError(f"shard {item.shard} has no messages of this queue")
+            if item.shard >= len(self.kernel.shards):
+                raise NotFoundError(f"there is no shard {item.shard}")
+            self.kernel.served(item.shard)
+            raise LeaseLostError(f"shard {item.shard} has no messages of this queue")
         change = rules.settle(queue, item, self.kernel.now_us)
         if change is None:
             return item.messages
@@ -396,8 +395,8 @@ class Queues:
             view.shards.pop(shard.id, None)
             view.timers_us.pop(shard.id, None)
             view.heads.forget(shard.id)
-            # A pop that had messages of this shard is answered with none, whatever others have: so
-            # what is left counts as new, for whoever takes such an answer for the end of a fill.
+            # A pop that had messages of this shard alone is answered with none, whatever others
+            # have: so what is left counts as new, for whoever takes that for the end of a fill.
             view.full = False
             self._turn(view)
             if self.kernel.shared:
@@ -428,6 +427,7 @@ class Queues:
         return {
             "ready": sum(q.ready for q in parts),
             "leased": sum(q.leases.messages for q in parts),
+            "reserved": sum(q.leases.reserved_messages for q in parts),
             "delayed": sum(q.delayed.messages for q in parts),
             "held": sum(len(q.held) for q in parts),
             "dead": sum(run.messages for q in parts for run in q.dead.values()),

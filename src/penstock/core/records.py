@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.wire.messages import StreamInfo, Transact
+from penstock.core.changes import Given
+from penstock.wire.messages import ReservedPart, StagesOf, StreamInfo, Transact
 
 
 class Kind(IntEnum):
@@ -239,15 +241,118 @@ class Opened(_Note):
     offset: int
 
 
+class StagesSecured(_Note):
+    """Stages are about to be published, and last until that is decided; or they are not."""
+
+    stages: list[bytes]
+    secured: bool = True
+
+
+class StagesDropped(_Note):
+    """Stages are gone, with what was staged."""
+
+    stages: list[bytes]
+
+
+class StagesShown(_Note):
+    """Stages are published: the place of each batch, by what stands in its bytes; -1: nobody is
+    given it, because a message with its id is there already; -2: it is late, and waits to be
+    passed on."""
+
+    stages: list[bytes]
+    at_us: int
+    placed: list[tuple[int, int]]
+
+
+class LateShown(_Note):
+    """A late batch cannot be told apart: it is published as a whole where it was staged."""
+
+    stamped: int
+    base: int
+    at_us: int
+
+
+class PublicationMade(_Note):
+    """Its home shard: stages are published under a key and number; their shards are told."""
+
+    key: str
+    number: int
+    digest: int
+    at_us: int
+    shards: list[StagesOf]
+
+
+class PublicationRefused(_Note):
+    """A home shard: stages came too late to be published; their shards are told."""
+
+    shards: list[StagesOf]
+
+
+class PublicationsForgotten(_Note):
+    """A home shard: what was published under these keys is not known any more."""
+
+    keys: list[str]
+
+
+class Reserved(_Note):
+    """Messages of a queue are leased for a reservation."""
+
+    stream: int
+    key: str
+    number: int
+    grants: list[Given]
+
+
+class ReservationSealed(_Note):
+    """The home shard of its key: what a reservation is, is decided; its shards are told."""
+
+    stream: int
+    key: str
+    number: int
+    at_us: int
+    parts: list[ReservedPart]
+
+
+class ReservationRefused(_Note):
+    """The home shard of its key: what these shards leased for a reservation is not part of it; they
+    are told."""
+
+    stream: int
+    key: str
+    number: int
+    shards: list[int]
+
+
+class ReservationsEnded(_Note):
+    """The home shard of their key: reservations are acknowledged, or given back; their shards are
+    told. Numbers up to `through` are finished."""
+
+    stream: int
+    key: str
+    numbers: list[int]
+    through: int
+    acked: bool
+    at_us: int
+
+
+class BooksForgotten(_Note):
+    """A home shard: reservations of these queues and keys are not known any more."""
+
+    books: list[tuple[int, str]]
+
+
 Note = (
     Committed | Claimed | Trimmed | Thinned | Written | Removed | Registered | Forgotten | Defined
     | Deleted | SessionBegun | SessionEnded | Delivered | SessionOpened | SessionBound
-    | SessionClosed | Unbound | Sealed | Opened
+    | SessionClosed | Unbound | Sealed | Opened | StagesSecured | StagesDropped | StagesShown
+    | LateShown | PublicationMade | PublicationRefused | PublicationsForgotten | Reserved
+    | ReservationSealed | ReservationsEnded | BooksForgotten | ReservationRefused
 )  # fmt: skip
 
 
 class Drop(NamedTuple):
-    """Messages of a queue that leave a shard, nobody having been given any: a whole batch."""
+    """Messages of a queue that leave a shard, nobody having been given any: a whole batch. Or one
+    that was staged, and is late."""
 
     stream: int
     position: int
@@ -262,6 +367,8 @@ class Outgoing(msgspec.Struct, array_like=True):
     transact: Transact
     drops: list[Drop] = []
 
+
+Folds = dict[type, Callable[[Any, Any, int, int], None]]  # by kind of note: how a shard takes it
 
 pack_note = msgspec.msgpack.Encoder().encode
 _note = msgspec.msgpack.Decoder(Note)

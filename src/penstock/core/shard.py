@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock.core import queue_snapshot, records
+from penstock.core.books import RESERVATION_NOTES, Books
 from penstock.core.changes import Change, Op, read_changes, read_grants
 from penstock.core.dedupe import Producers
 from penstock.core.epochs import Epochs
 from penstock.core.index import Stored
-from penstock.core.outbox import EndSession, Outbox, parts_of
+from penstock.core.outbox import Outbox, parts_of
 from penstock.core.partition import Partition
 from penstock.core.partition_notes import PARTITION_NOTES
+from penstock.core.publications import PUBLICATION_NOTES, Publications
 from penstock.core.queue import QueueShard, Totals
 from penstock.core.records import Forward, Kind, PushMeta
+from penstock.core.session_notes import SESSION_NOTES, Session
+from penstock.core.staged import STAGED, STAGING_NOTES, Staging, passed_on
 from penstock.core.table import Cell, TableShard
 from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
@@ -35,14 +39,6 @@ class Stream(NamedTuple):
     totals: Totals
     level: Durability
     layout: Layout | None = None  # of a topic that has grown
-
-
-class Session(NamedTuple):
-    """A session in its home shard: how long it lasts without a sign of life, and which shards have
-    entries that are bound to it."""
-
-    ttl_us: int
-    shards: set[int]
 
 
 class Replayed(NamedTuple):
@@ -78,6 +74,9 @@ class Shard:
         self.forwarded: dict[int, tuple[int, int]] = {}
         self.outbox = Outbox()
         self.sessions: dict[int, Session] = {}  # whose home this is
+        self.staging = Staging()
+        self.publications = Publications()  # whose home this is
+        self.books = Books()  # of reservations whose home this is
         self.bound: set[int] = set()  # sessions whose home knows of this shard; the owner's memory
         self.first_grant = 1  # above all grants of parts of queues that are forgotten or lost
         self.invisible: set[int] = set()  # numbers of pushes that are not committed yet
@@ -125,11 +124,13 @@ class Shard:
         for key in [key for key in self.partitions if key[0] == stream]:
             freed += [(s.location, s.live_bytes) for s in self.partitions.pop(key).index.rows()]
         self.tables.pop(stream, None)
-        return freed
+        self.books.drop_stream(stream)
+        return freed + self.staging.drop_stream(stream)
 
     def newest_us(self) -> int:
         """When the last batch that is stored here arrived."""
-        indexes = [partition.index for partition in self.partitions.values()]
+        indexes = [self.staging.index]
+        indexes += [partition.index for partition in self.partitions.values()]
         for queue in self.queues.values():
             indexes += [lane.index for lane in queue.lanes.values()]
         return max((index.newest_us for index in indexes), default=0)
@@ -142,7 +143,7 @@ class Shard:
             self.producers.accept(
                 meta.producer, meta.instance, meta.sequence, meta.count, meta.base, now_us
             )
-        if meta.id and meta.stream in self.streams:
+        if meta.id and meta.stream in self.streams and meta.base < STAGED:
             self.queue(meta.stream).ids.add(meta.id, meta.base, now_us)
 
     def level_in_turn(self, level: Durability) -> Durability:
@@ -158,6 +159,9 @@ class Shard:
         definition = self.streams.get(meta.stream)
         if definition is None:
             return
+        if meta.base >= STAGED:
+            self.staging.stored(meta, header, location, length)
+            return
         if definition.info.kind == "topic":
             self.partition(meta.stream, meta.partition).stored(header, location, length)
             return
@@ -169,6 +173,9 @@ class Shard:
         """A batch is damaged: its positions stay used, nobody is given what is there."""
         definition = self.streams.get(meta.stream)
         if definition is None:
+            return
+        if meta.base >= STAGED:
+            self.staging.lost(meta)
             return
         self.damaged.append((meta.stream, meta.partition, meta.base, meta.count))
         if definition.info.kind == "topic":
@@ -206,6 +213,7 @@ class Shard:
         if kind == Kind.PUSH:
             self._replay_push(record, meta, seen, now_us)
         elif kind == Kind.NOTE:
+            self.invisible.discard(record.number)
             self.noted(records.read_note(meta), record.number, now_us)
         elif kind == Kind.TRANSACTION:
             txn = records.read_transaction(meta)
@@ -250,8 +258,10 @@ class Shard:
         self.first_grant = first_grant
         for queue in self.queues.values():
             queue.leases.restart(now_us, first_grant)
+            queue.touched_us = now_us  # whoever lost the answer to an ack asks again now
         for partition in self.partitions.values():
             partition.restart(now_us)
+        self.staging.restart(now_us)
 
     # --- transactions ----------------------------------------------------------------------
 
@@ -261,7 +271,9 @@ class Shard:
         if txn.producer:
             self.producers.accept(txn.producer, 0, txn.sequence, 1, number, now_us)
         for stream, position, span in record.drops:
-            if stream in self.streams:
+            if stream in self.streams and position >= STAGED:
+                passed_on(self, stream, position)
+            elif stream in self.streams:
                 queue, drop = self.queue(stream), Change(Op.DROP, span, 0, position)
                 if not queue.changes_lost(drop):
                     queue.changed(drop, now_us)
@@ -291,12 +303,17 @@ class Shard:
             for lane in queue.lanes.values():
                 for stored in lane.index.rows():
                     yield _meta(stream, 0, stored), stored
+        for stage in self.staging.stages.values():
+            for staged in stage.batches.values():
+                if (found := self.staging.index.find(staged.stamped)) is not None:
+                    yield _meta(staged.stream, staged.partition, found), found
 
     def reset(self) -> list[tuple[int, int]]:
         """Forgets everything; the locations and live bytes of its batches."""
         freed: list[tuple[int, int]] = []
         for meta, stored in self.batches():
-            if (definition := self.streams.get(meta.stream)) is not None:
+            definition = self.streams.get(meta.stream)
+            if definition is not None and stored.base < STAGED:
                 definition.totals.messages -= stored.live
                 definition.totals.bytes -= stored.live_bytes
             freed.append((stored.location, stored.live_bytes))
@@ -307,6 +324,7 @@ class Shard:
 
     def relocate(self, places: Mapping[int, tuple[int, int]]) -> None:
         """The batches of a state that was loaded lie elsewhere than where it was made."""
+        self.staging.index.relocate(places)
         for partition in self.partitions.values():
             partition.index.relocate(places)
         for queue in self.queues.values():
@@ -325,6 +343,9 @@ class Shard:
             "forwarded": [(home, *at) for home, at in self.forwarded.items()],
             "outbox": self.outbox.snapshot(),
             "sessions": [(n, s.ttl_us, sorted(s.shards)) for n, s in self.sessions.items()],
+            "staging": self.staging.snapshot(),
+            "publications": self.publications.snapshot(),
+            "books": self.books.snapshot(),
             "invisible": list(self.invisible),
             "damaged": self.damaged,
             "queues": [(s, queue_snapshot.snapshot(q)) for s, q in self.queues.items()],
@@ -340,6 +361,9 @@ class Shard:
         self.forwarded = {home: (number, index) for home, number, index in data["forwarded"]}
         self.outbox = Outbox.restore(data.get("outbox", []))
         self.sessions = {n: Session(ttl, set(at)) for n, ttl, at in data.get("sessions", ())}
+        self.staging = Staging.restore(data.get("staging", []))
+        self.publications = Publications.restore(data.get("publications", []))
+        self.books = Books.restore(data.get("books", []))
         self.invisible = set(data["invisible"])
         self.damaged = [tuple(item) for item in data["damaged"]]
         for stream, part in data["queues"]:
@@ -358,7 +382,7 @@ class Shard:
 
 
 def _meta(stream: int, partition: int, stored: Stored) -> PushMeta:
-    return PushMeta(stream, partition, stored.base, stored.span, 0, 0, 0, False, b"")
+    return PushMeta(stream, partition, stored.stamped, stored.span, 0, 0, 0, False, b"")
 
 
 def _written(shard: Shard, note: records.Written, number: int, now_us: int) -> None:
@@ -384,27 +408,6 @@ def _delivered(shard: Shard, note: records.Delivered, number: int, now_us: int) 
     shard.outbox.delivered(note.target, note.number, note.index)
 
 
-def _session_opened(shard: Shard, note: records.SessionOpened, number: int, now_us: int) -> None:
-    shard.sessions[note.session] = Session(note.ttl_us, set())
-
-
-def _session_bound(shard: Shard, note: records.SessionBound, number: int, now_us: int) -> None:
-    shard.sessions[note.session].shards.add(note.shard)
-
-
-def _session_closed(shard: Shard, note: records.SessionClosed, number: int, now_us: int) -> None:
-    session = shard.sessions.pop(note.session)
-    for index, target in enumerate(sorted(session.shards)):
-        shard.outbox.add(target, number, index, EndSession(note.session))
-
-
-def _unbound(shard: Shard, note: records.Unbound, number: int, now_us: int) -> None:
-    shard.bound.discard(note.session)
-    for table in shard.tables.values():
-        for key in table.keys_of(note.session):
-            table.remove(key)
-
-
 _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Written: _written,
     records.Removed: _removed,
@@ -412,8 +415,8 @@ _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Registered: _registered,
     records.Forgotten: _forgotten,
     records.Delivered: _delivered,
-    records.SessionOpened: _session_opened,
-    records.SessionBound: _session_bound,
-    records.SessionClosed: _session_closed,
-    records.Unbound: _unbound,
+    **SESSION_NOTES,
+    **STAGING_NOTES,
+    **PUBLICATION_NOTES,
+    **RESERVATION_NOTES,
 }

@@ -21,7 +21,7 @@ def slice_of(queue: QueueShard, run: Run, grant: int) -> Slice | None:
         return None
     return Slice(
         queue.shard, grant, run.position, run.mask, run.deliveries, stored.location,
-        stored.length, stored.base,
+        stored.length, stored.stamped, stored.moved,
     )  # fmt: skip
 
 

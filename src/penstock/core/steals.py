@@ -100,7 +100,7 @@ class Steals:
         header = Header._make(HEADER.unpack_from(data))
         left_ms = ttl_ms = header.ttl_ms or queue.options.ttl_ms
         if ttl_ms:
-            left_ms = ttl_ms - (self.kernel.now_us - header.arrived_us) // 1000
+            left_ms = ttl_ms - (self.kernel.now_us - loot.stored.arrived_us) // 1000
         if header.columns & Columns.DELTAS or (ttl_ms and left_ms < 1):
             return None
         buffer = bytearray(data) if loot.span == header.count else _rest(data, loot.span)

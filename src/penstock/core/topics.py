@@ -117,8 +117,9 @@ class Topics:
         found = [] if closed else partition.find(body.offset, body.max_bytes)
         if not found and wait:
             return False
-        batches = [(stored.location, stored.length, stored.base) for stored in found]
-        effect = Serve(connection, request, partition.start, partition.end, batches)
+        batches = [(stored.location, stored.length, stored.stamped) for stored in found]
+        moved = {each.location: each.moved for each in found if each.moved is not None}
+        effect = Serve(connection, request, partition.start, partition.end, batches, moved)
         self.kernel.effects.append(effect)
         return True
 

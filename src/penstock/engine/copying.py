@@ -89,8 +89,8 @@ class Sending:
             yield read
             yield Batches(*key, list(self._found(read)))
         for record in records:
-            assert record.payload is not None, "only pushes are invisible"
-            yield Batches(*key, [(-record.number, _plain(record), bytes(record.payload))])
+            if record.payload is not None:  # what publishes stages is invisible, too, and has none
+                yield Batches(*key, [(-record.number, _plain(record), bytes(record.payload))])
         for start in range(0, len(self._state), PART_BYTES):
             yield State(*key, self._state[start : start + PART_BYTES])
         yield End(*key, [(r.kind, r.epoch, r.number, r.meta) for r in records])
@@ -105,7 +105,7 @@ class Sending:
                 some.append(self._places[at])
                 size += self._places[at][1].length
                 at += 1
-            places = [(stored.location, stored.length, stored.base) for _, stored in some]
+            places = [(stored.location, stored.length, stored.stamped) for _, stored in some]
             yield _Read(CopyJob(self._engine.reader, places), some)
 
     def _keep_mended(self, read: _Read) -> None:
@@ -254,12 +254,12 @@ class Receiving:
         if spare:
             fabric.kernel.free(spare)
         for kind, record_epoch, number, meta in end.records:
-            entry = self._entries[-number]
-            assert entry.payload is not None
+            entry = self._entries.get(-number)
+            payload = None if entry is None or entry.payload is None else memoryview(entry.payload)
+            location, length = (0, 0) if entry is None else (entry.location, entry.length)
             record = Replayed(
-                shard.id, kind, number, meta, memoryview(entry.payload), entry.location,
-                entry.length, record_epoch,
-            )  # fmt: skip
+                shard.id, kind, number, meta, payload, location, length, record_epoch
+            )
             fabric.replay(record, now_us)
 
     def give_up(self) -> None:

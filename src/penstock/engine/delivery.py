@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +14,12 @@ from penstock.engine.reader import Found, Place
 from penstock.errors import DamagedError, PenstockError
 from penstock.store.locations import split
 from penstock.wire import frames
-from penstock.wire.batch import Batch
+from penstock.wire.batch import Batch, restamped
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Flag, Verb
 from penstock.wire.merge import MERGE_FROM, OneRow, merge, one_row
 
+_moved_of = attrgetter("moved")
 _MAX_DELTA = (1 << 31) - 1  # of a row offset
 WHOLE_BYTES = 1 << 20  # a batch over this is cut to what was granted, so that frames stay bounded
 
@@ -28,6 +30,7 @@ class Answer(NamedTuple):
     connection: int
     parts: list[Buffer]
     damaged: list[str]
+    missing: int = 0  # messages that were granted, and are left out
 
 
 class _Delivery:
@@ -56,7 +59,7 @@ class _Delivery:
         owners: list[int] = []
         following: dict[tuple[int, int, int, int], int] = {}  # what goes on with a grant: which
         for part in parts:
-            shard, grant, position, _, deliveries, _, _, _ = part
+            shard, grant, position, _, deliveries = part[:5]
             number = following.pop((shard, grant, deliveries, position), -1)
             if number < 0:
                 number = len(firsts)
@@ -81,9 +84,13 @@ class _Delivery:
 
 
 def deliver(effect: Deliver, found: list[Found]) -> Answer:
-    """The frame with the granted messages. A damaged batch is left out and reported."""
+    """The frame with the granted messages. A damaged batch is left out and reported. There is no
+    frame for a subscription that would get nothing."""
     delivery = _Delivery()
     at = 0
+    if any(map(_moved_of, effect.slices)):
+        pairs = zip(effect.slices, found, strict=True)
+        found = [each if p.moved is None else as_shown(each, p.moved) for p, each in pairs]
     for end, rows in _stretches(found, effect.merges):
         if len(rows) >= MERGE_FROM:
             delivery.add_merged(effect.slices[at:end], rows)
@@ -91,10 +98,23 @@ def deliver(effect: Deliver, found: list[Found]) -> Answer:
             for part, each in zip(effect.slices[at:end], found[at:end], strict=True):
                 delivery.add(part, each)
         at = end
-    body = frames.COUNT.pack(len(delivery.heads), delivery.messages) + b"".join(delivery.heads)
+    missing = 0
+    if delivery.damaged:
+        missing = sum(part.mask.bit_count() for part in effect.slices) - delivery.messages
+        if not delivery.heads and effect.verb == Verb.DELIVER:
+            return Answer(effect.connection, [], delivery.damaged, missing)
+    # Who pops is told how many there were: that none could be read does not mean there are no more.
+    told = delivery.messages + (missing if effect.verb == Verb.POP else 0)
+    body = frames.COUNT.pack(len(delivery.heads), told) + b"".join(delivery.heads)
     size = len(body) + sum(map(len, delivery.batches))
     head = frames.frame_head(effect.verb, effect.request, effect.flags, size)
-    return Answer(effect.connection, [head + body, *delivery.batches], delivery.damaged)
+    parts = [head + body, *delivery.batches]
+    return Answer(effect.connection, parts, delivery.damaged, missing)
+
+
+def as_shown(found: Found, moved: tuple[int, int]) -> Found:
+    """A stored batch with the base and arrival that readers must find in it."""
+    return found if isinstance(found, PenstockError) else restamped(found, *moved)
 
 
 def _stretches(found: list[Found], merges: bool) -> Iterator[tuple[int, list[OneRow]]]:
@@ -138,8 +158,12 @@ def serve(effect: Serve, found: list[Found]) -> Answer:
     batches: list[Buffer] = []
     damaged: list[str] = []
     at = 0
+    bases = [base for _, _, base in effect.batches]
+    for each, (location, _, _) in enumerate(effect.batches) if effect.moved else ():
+        if (moved := effect.moved.get(location)) is not None:
+            bases[each], found[each] = moved[0], as_shown(found[each], moved)
     for end, rows in _stretches(found, True):
-        offsets = [base for _, _, base in effect.batches[at:end]]
+        offsets = bases[at:end]
         if len(rows) >= MERGE_FROM and offsets[-1] - offsets[0] <= _MAX_DELTA:
             batches.append(_joined(offsets, rows))
             at = end
@@ -188,7 +212,7 @@ class ReadJob:
 def places(effect: Deliver | Serve) -> list[Place]:
     """Where the records of an effect are."""
     if isinstance(effect, Deliver):
-        return [part[5:] for part in effect.slices]
+        return [part[5:8] for part in effect.slices]
     return effect.batches
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.core.effects import Append, Close, Deliver, Free, Send, Serve
+from penstock.core.effects import Append, Close, Deliver, Free, Read, Send, Serve
 from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
 from penstock.core.records import Kind
@@ -21,12 +21,13 @@ from penstock.engine.delivery import Answer, ReadJob, build, bytes_of, files_of,
 from penstock.engine.maintenance import Maintenance, Pace
 from penstock.engine.reader import BatchReader, Found
 from penstock.engine.replicas import Replicas
-from penstock.errors import StorageError
+from penstock.errors import PenstockError, StorageError
 from penstock.store.cleaner import Cleaner
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import Files
 from penstock.store.flush import Flush
 from penstock.store.journal import Journal
+from penstock.store.locations import split
 from penstock.store.scan import Damage
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
@@ -63,7 +64,7 @@ class Mender(Protocol):
 
 
 class CopyJob:
-    """Reads batches that are sent to another node; `then` is called when that is done."""
+    """Reads batches that are not an answer; `then` is called when that is done."""
 
     def __init__(self, reader: BatchReader, places: list[tuple[int, int, int]]) -> None:
         self._reader = reader
@@ -232,6 +233,8 @@ class Engine:
                     self.files.freed_all(effect.places)
                 elif isinstance(effect, Deliver | Serve):
                     self._answer(effect)
+                elif isinstance(effect, Read):
+                    self._read(effect)
                 elif isinstance(effect, Close):
                     self.outputs.append(Output(effect.connection, []))
             if at_once:
@@ -262,18 +265,45 @@ class Engine:
         self.reading.update(files_of(effect))
         self.owed_bytes[effect.connection] += bytes_of(effect)
 
+    def _read(self, effect: Read) -> None:
+        stored = effect.stored
+        job = CopyJob(self.reader, [(stored.location, stored.length, stored.stamped)])
+        files = Counter({split(stored.location)[0]})
+
+        def then() -> None:
+            (found,) = job.found
+            effect.then(None if isinstance(found, PenstockError) else found)
+            self.settle(self.fabric.kernel.now_us)
+
+        def read() -> None:
+            self.reading -= files
+            damaged, batches = isinstance(job.found[0], PenstockError), [(effect.meta, stored)]
+            if not (
+                damaged
+                and self.mender
+                and self.mender.complete(effect.shard, batches, job.found, then)
+            ):
+                then()
+
+        job.then = read
+        self.reading.update(files)
+        self.jobs.append(job)
+
     def _send(self, effect: Deliver | Serve, found: list[Found]) -> None:
         answer = build(effect, found)
         if answer.damaged and self.mender is not None and self.mender.begin(effect, found):
             return
-        self._put_out(answer)
+        self._put_out(effect, answer)
 
     def send_read(self, effect: Deliver | Serve, found: list[Found]) -> None:
         """Sends an answer with what could be had for it; what is damaged still, stays so."""
-        self._put_out(build(effect, found))
+        self._put_out(effect, build(effect, found))
 
-    def _put_out(self, answer: Answer) -> None:
-        self.outputs.append(Output(answer.connection, answer.parts))
+    def _put_out(self, effect: Deliver | Serve, answer: Answer) -> None:
+        if answer.missing:
+            self.fabric.not_delivered(effect.connection, effect.request, answer.missing)
+        if answer.parts:
+            self.outputs.append(Output(answer.connection, answer.parts))
         self.answer_bytes += sum(map(len, answer.parts))
         self.read_damage.extend(answer.damaged)
 

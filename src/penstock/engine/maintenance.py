@@ -385,7 +385,7 @@ class _Owner:
         if stored.live == stored.rows:
             return "all"
         mask = self._liveness.live_mask(shard, kind, meta, stored)
-        return rows_of(mask).astype(np.int64) + stored.base
+        return rows_of(mask).astype(np.int64) + stored.stamped
 
 
 def _adding(writer: CheckpointWriter, sections: dict[str, bytes]) -> Work:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from penstock.cluster.map import ClusterMap
 from penstock.core.fabric import Fabric
+from penstock.core.publishing import StageQuestion
 from penstock.core.securing import ToSecure
 from penstock.core.sessions import Binding, Question
 from penstock.engine.outbox_messages import (
@@ -25,6 +26,8 @@ from penstock.engine.outbox_messages import (
     Refused,
     Secure,
     Secured,
+    SecureStages,
+    StagesSecured,
 )
 from penstock.errors import (
     MovedError,
@@ -41,7 +44,7 @@ RETRY_US = 50_000  # after a refusal, or while nobody can be reached
 PATIENCE_US = 2_000_000  # with an answer
 
 Send = Callable[[int, OutboxMessage], None]
-_OfShards = Forward | Confirmed | Refused | Bind | Secure
+_OfShards = Forward | Confirmed | Refused | Bind | Secure | SecureStages
 
 
 @dataclass(slots=True)
@@ -84,7 +87,7 @@ class Outboxes:
                 if line.due_us is None:
                     self._idle[home, target] = None
         sent = [self._send_next(key, known, now_us) for key in list(self._idle)]
-        asked = self._ask_homes(known) + self._ask_shards(known)
+        asked = self._ask_homes(known) + self._ask_shards(known) + self._ask_stages(known)
         return bool(woken or asked or any(sent))
 
     def _send_next(self, key: tuple[int, int], known: ClusterMap, now_us: int) -> bool:
@@ -185,6 +188,19 @@ class Outboxes:
                 securing.answered(question.ticket, error)
         return len(questions)
 
+    def _ask_stages(self, known: ClusterMap) -> int:
+        """Whether stages are there that are about to be published; how many questions."""
+        publishing = self._fabric.publishing
+        questions, publishing.questions = publishing.questions, []
+        for question in questions:
+            node = known.owner_of(question.shard)
+            if self._reached(node):
+                self._say(node, SecureStages(*question))
+            else:
+                error = MovedError(f"node {node}, which owns shard {question.shard}, is away")
+                publishing.answered(question.ticket, error)
+        return len(questions)
+
     def _register(self, node: int, message: Bind) -> None:
         question = Question(message.home, message.session, message.shard, message.ticket)
 
@@ -203,10 +219,24 @@ class Outboxes:
                 self._say(node, Secured(message.ticket, code, text))
 
         question = ToSecure(message.ticket, message.shard, message.acks, message.undo)
+        self._attempt(lambda: self._fabric.securing.take(question, then), then)
+
+    def _secure_stages(self, node: int, message: SecureStages) -> None:
+        def then(error: PenstockError | None) -> None:
+            code, text = (0, "") if error is None else (error.code, error.message)
+            if not message.undo:
+                self._say(node, StagesSecured(message.ticket, code, text))
+
+        question = StageQuestion(message.ticket, message.shard, message.stages, message.undo)
+        self._attempt(lambda: self._fabric.publishing.take(question, then), then)
+
+    def _attempt(
+        self, act: Callable[[], None], then: Callable[[PenstockError | None], None]
+    ) -> None:
         try:
             if not self._takes_work():
                 raise UnavailableError("the node has too much to do")
-            self._fabric.securing.take(question, then)
+            act()
         except PenstockError as error:
             then(error)
 
@@ -222,9 +252,15 @@ class Outboxes:
             error = from_code(message.code, message.message) if message.code else None
             self._fabric.securing.answered(message.ticket, error)
             return
+        if isinstance(message, StagesSecured):
+            error = from_code(message.code, message.message) if message.code else None
+            self._fabric.publishing.answered(message.ticket, error)
+            return
         self._check_shards(message)
         if isinstance(message, Secure):
             self._secure(node, message)
+        elif isinstance(message, SecureStages):
+            self._secure_stages(node, message)
         elif isinstance(message, Bind):
             self._register(node, message)
         elif isinstance(message, Forward):
@@ -235,8 +271,12 @@ class Outboxes:
     def _check_shards(self, message: _OfShards) -> None:
         """ProtocolError if there are no such shards."""
         shards = len(self._fabric.kernel.shards)
-        named = [message.shard] if isinstance(message, Secure | Bind) else [message.target]
-        named += [] if isinstance(message, Secure) else [message.home]
+        named = [] if isinstance(message, Secure | SecureStages) else [message.home]
+        named += (
+            [message.shard]
+            if isinstance(message, Secure | SecureStages | Bind)
+            else [message.target]
+        )
         if not all(0 <= number < shards for number in named):
             raise ProtocolError(f"there are {shards} shards, not {named}")
 

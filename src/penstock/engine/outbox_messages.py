@@ -8,7 +8,7 @@ from penstock.core.outbox import Packed
 from penstock.core.sessions import Binding
 from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
-from penstock.wire.messages import TxnSettle
+from penstock.wire.messages import StagedPart, TxnSettle
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
@@ -75,7 +75,27 @@ class Secured(_Message, frozen=True, tag="D"):
     message: str
 
 
-OutboxMessage = Forward | Confirmed | Refused | Bind | Bound | Secure | Secured
+class SecureStages(_Message, frozen=True, tag="G"):
+    """Owner of a publication's home to owner of a shard: stages must last until they are published.
+    With `undo`, they need not any more, and there is no answer."""
+
+    ticket: int
+    shard: int
+    stages: list[StagedPart]
+    undo: bool
+
+
+class StagesSecured(_Message, frozen=True, tag="H"):
+    """The answer: as Secured."""
+
+    ticket: int
+    code: int
+    message: str
+
+
+OutboxMessage = (
+    Forward | Confirmed | Refused | Bind | Bound | Secure | Secured | SecureStages | StagesSecured
+)
 
 pack_outbox = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(OutboxMessage).decode

@@ -284,3 +284,4 @@ def _all_stored(fabric: Fabric) -> Iterator[Stored]:
                 yield from lane.index.rows()
         for partition in shard.partitions.values():
             yield from partition.index.rows()
+        yield from shard.staging.index.rows()

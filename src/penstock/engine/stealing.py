@@ -150,7 +150,7 @@ class Stealing:
         if not found or stream in self._reading or len(self._reading) >= MAX_READS:
             self._say(node, Given(stream, 0))
             return
-        places = [(s.location, s.length, s.base) for s in (loot.stored for loot in found)]
+        places = [(s.location, s.length, s.stamped) for s in (loot.stored for loot in found)]
         files = Counter({split(location)[0] for location, _, _ in places})
         job = CopyJob(self._engine.reader, places)
 

@@ -10,7 +10,7 @@ from penstock.core.index import Stored
 from penstock.core.runs import mask_of
 from penstock.engine.reader import Found, Place
 from penstock.errors import PenstockError
-from penstock.wire.batch import Batch
+from penstock.wire.batch import Batch, restamped
 
 
 class Thinning:
@@ -44,5 +44,8 @@ class Thinning:
             self.stale[base] = mask_of(np.asarray(stale, np.intp))
 
     def _batch(self, stored: Stored) -> Batch | None:
-        (found,) = self._read([(stored.location, stored.length, stored.base)])
-        return None if isinstance(found, PenstockError) else Batch.parse(found, verify=False)
+        (found,) = self._read([(stored.location, stored.length, stored.stamped)])
+        if isinstance(found, PenstockError):
+            return None
+        shown = found if stored.moved is None else restamped(found, *stored.moved)
+        return Batch.parse(shown, verify=False)

@@ -204,7 +204,7 @@ class ClusterCalls:
     def _grow(
         self, connection: int, request: int, call: m.Grow, tries: int = MAX_TRIES
     ) -> None:
-        if self._member.level < levels.GROWTH:
+        if self._member.level < levels.GROWTH_AND_STAGES:
             raise ConflictError(
                 "a topic cannot grow before all nodes of the cluster know how",
                 advice="Upgrade the other nodes first.",

@@ -14,6 +14,7 @@ from penstock.core.fabric import Fabric
 from penstock.core.liveness import Liveness, read_meta
 from penstock.core.records import Kind
 from penstock.core.shard import CONTROL
+from penstock.core.staged import STAGED
 from penstock.engine.engine import Engine
 from penstock.engine.recovery import Identity, open_engine
 from penstock.errors import DamagedError, NotFoundError
@@ -264,7 +265,8 @@ class _Examination:
                 push = read_meta(damage.kind, damage.meta)
                 found.stream = names.get(push.stream, f"deleted stream {push.stream}")
                 found.partition = push.partition
-                found.first, found.last = push.base, push.base + push.count - 1
+                if push.base < STAGED:  # else it stands in no place that a user knows
+                    found.first, found.last = push.base, push.base + push.count - 1
                 if replayed and push.stream in names:
                     found.messages = push.count
                 return found
@@ -312,3 +314,6 @@ def _batches(fabric: Fabric) -> Iterator[_Batch]:
                 yield from (_Batch(s.location, stream, s.live) for s in lane.index.rows())
         for (stream, _), partition in shard.partitions.items():
             yield from (_Batch(s.location, stream, s.live) for s in partition.index.rows())
+        for meta, stored in shard.batches():
+            if stored.base >= STAGED:
+                yield _Batch(stored.location, meta.stream, stored.live)

@@ -21,6 +21,7 @@ LOCK_NAME = "LOCK"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
 _READ_NOW = getattr(os, "RWF_NOWAIT", 0)
+_SYNCED = getattr(os, "RWF_DSYNC", 0)
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 
@@ -47,6 +48,7 @@ class FileDisk:
         self._mutex = threading.Lock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
         self._can_read_now = bool(_READ_NOW)
+        self._can_write_synced = bool(_SYNCED)
         with _disk_errors("open", str(self.path)):
             self.path.mkdir(parents=True, exist_ok=True)
             self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -99,13 +101,24 @@ class FileDisk:
     def write(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
         """Write all parts from `offset`; durable only after `sync`."""
         with _disk_errors("write", name), self._opened(name) as fd:
-            for start in range(0, len(parts), _MAX_PARTS):
-                some = parts[start : start + _MAX_PARTS]
-                size = sum(map(len, some))
-                done = os.pwritev(fd, some, offset)
-                if done < size:
-                    _write_rest(fd, some, offset, done)
-                offset += size
+            _write(fd, offset, parts)
+
+    def write_synced(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
+        """Write all parts, which are durable when it returns; see Disk.write_synced.
+
+        One call where the system can: between two of them this thread would wait for the others.
+        """
+        with _disk_errors("write", name), self._opened(name) as fd:
+            if self._can_write_synced:
+                try:
+                    _write(fd, offset, parts, _SYNCED)
+                    return
+                except OSError as error:
+                    if error.errno != errno.EOPNOTSUPP:
+                        raise
+                    self._can_write_synced = False
+            _write(fd, offset, parts)
+            _sync_data(fd)
 
     def sync(self, name: str) -> None:
         """Make everything written to the file durable."""
@@ -123,7 +136,7 @@ class FileDisk:
                 data += more
             return data
 
-    def read_now(self, name: str, offset: int, length: int) -> bytes | None:
+    def read_now(self, name: str, offset: int, length: int) -> bytes | bytearray | None:
         """Like `read`, but None when it would have to wait, or when that cannot be known."""
         if not self._can_read_now:
             return None
@@ -137,7 +150,7 @@ class FileDisk:
                 elif error.errno not in _WOULD_BLOCK:
                     raise
                 return None
-        return bytes(buffer) if done == length else None
+        return buffer if done == length else None
 
     def delete(self, name: str) -> None:
         """Remove a file; durable only after `sync_names`."""
@@ -226,12 +239,27 @@ def _drop(handle: _Handle) -> None:
         os.close(handle.fd)
 
 
-def _write_rest(fd: int, parts: Sequence[Buffer], offset: int, done: int) -> None:
+def _write(fd: int, offset: int, parts: Sequence[Buffer], flags: int = 0) -> None:
+    for start in range(0, len(parts), _MAX_PARTS):
+        some = parts[start : start + _MAX_PARTS]
+        size = sum(map(len, some))
+        done = _pwritev(fd, some, offset, flags)
+        if done < size:
+            _write_rest(fd, some, offset, done, flags)
+        offset += size
+
+
+def _pwritev(fd: int, parts: Sequence[Buffer], offset: int, flags: int) -> int:
+    """Flags are named only if there are some: not every system knows any."""
+    return os.pwritev(fd, parts, offset, flags) if flags else os.pwritev(fd, parts, offset)
+
+
+def _write_rest(fd: int, parts: Sequence[Buffer], offset: int, done: int, flags: int) -> None:
     """Go on after a short write; the rest is joined, because this is rare."""
     rest = memoryview(b"".join(parts))[done:]
     offset += done
     while rest:
-        written = os.pwrite(fd, rest, offset)
+        written = _pwritev(fd, (rest,), offset, flags)
         if not written:
             raise OSError(errno.EIO, "a write made no progress")
         rest = rest[written:]

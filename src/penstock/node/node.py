@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.engine.engine import Engine
+from penstock.engine.maintenance import Pace
 from penstock.engine.recovery import SHARDS, open_engine
 from penstock.errors import InvalidError, PenstockError
 from penstock.node.admission import admit
+from penstock.node.allocation import keep_freed_memory
 from penstock.node.clock import Clock
 from penstock.node.cluster import Cluster
 from penstock.node.files import FileDisk
@@ -25,12 +27,16 @@ from penstock.node.identity import Address, Identity, read_identity
 from penstock.node.life import hand_over, settle_in
 from penstock.node.runtime import Runtime
 from penstock.node.server import Server
+from penstock.store.journal import SEGMENT_BYTES
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7411
 RESERVED_FILES = 128  # for data files, the loop, and connections that are refused
 SETTLE_SECONDS = 10.0  # a node that is new to its cluster waits so long for it before it is used
 SWITCH_SECONDS = 0.0005  # a thread that comes back from the disk must not wait long for the loop
+
+
+_PACE = Pace()
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Config:
     cluster: bool = False  # found one, from this data directory
     join: tuple[Address, ...] = ()  # nodes of the cluster to join; the first that answers counts
     advertise: str = ""  # HOST or HOST:PORT at which the others find it; else where it listens
+    segment_bytes: int = SEGMENT_BYTES
+    pace: Pace = _PACE
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -95,7 +103,7 @@ def _open_engine(disk: FileDisk, clock: Clock, config: Config) -> Engine:
     directory = int.from_bytes(os.urandom(8), "little") or 1
     engine = open_engine(
         disk, clock.now_us(), directory, shards=config.shards, node=str(disk.path),
-        accept_damage=config.accept_damage,
+        accept_damage=config.accept_damage, segment_bytes=config.segment_bytes, pace=config.pace,
     )  # fmt: skip
     clock.not_before(engine.fabric.newest_us())
     return engine
@@ -244,8 +252,9 @@ def connections_that_fit(wanted: int) -> int:
 
 
 def tune_process() -> None:
-    """Settings of the whole process that keep the tail of latencies short."""
+    """Settings of the whole process that keep it fast and the tail of latencies short."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    keep_freed_memory()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

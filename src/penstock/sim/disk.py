@@ -97,6 +97,15 @@ class SimDisk:
             _overlay(inode.durable, offset, data)
         inode.writes = []
 
+    def write_synced(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
+        inode = self._inode(name)
+        earlier, inode.writes = inode.writes, []
+        try:
+            self.write(name, offset, parts)
+            self.sync(name)
+        finally:
+            inode.writes[:0] = earlier  # which it does not make durable
+
     def read(self, name: str, offset: int, length: int) -> bytes:
         return bytes(self._inode(name).data[offset : offset + length])
 

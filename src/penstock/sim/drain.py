@@ -11,9 +11,11 @@ from penstock.client.ops_queue import PopRequest
 from penstock.client.state import QueueState, TopicState
 from penstock.errors import PenstockError
 from penstock.sim.actors import RETRY_US, Actor, Stage, Stream
+from penstock.sim.attempts import Holds
 from penstock.sim.client import Client, Script, Sleep
 from penstock.sim.consumers import Consumer
 from penstock.sim.history import FinalTable, Pass, Release, name_of
+from penstock.sim.staged import end_reservations
 from penstock.wire.frames import PopMode, Settle
 
 MAX_ROUNDS = 20_000
@@ -46,6 +48,9 @@ class Drain:
     def _queue(self, actor: Consumer) -> Script[None]:
         queue = yield from actor.open_queue()
         yield from self._release(queue)
+        if any(name == queue.name for name, _ in self._stage.history.holds):
+            holds = Holds(self._stage.history, self._stage.world, queue.name, actor.stream.level)
+            yield from end_reservations(queue, holds)
         figures: dict[str, object] = {}
         idle = 0
         for _ in range(MAX_ROUNDS):

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.sim.attempts import Attempt, Hold
 
 from penstock.wire.growth import Layout, PartitionFamily
 
@@ -371,6 +374,9 @@ class History:
     latest: list[LatestBatch] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
     ends: list[Ends] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    surprises: list[str] = field(default_factory=list)  # errors that nothing explains
+    holds: dict[tuple[str, int], Hold] = field(default_factory=dict)  # by queue and number
     trouble: Trouble = field(default_factory=Trouble)
     dead: set[bytes] = field(default_factory=set)  # values among the dead letters at the end
     final_tables: dict[str, FinalTable] = field(default_factory=dict)

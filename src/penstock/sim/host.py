@@ -25,6 +25,7 @@ from penstock.store.flush import Flush
 WRITE_US = 60
 SYNC_US = 1500
 READ_US = 150
+TENTATIVE_US = 90_000_000  # what is leased for a reservation that is never sealed comes back
 RECOVERY_US = 20_000
 RETRY_US = 500_000
 MAX_SPINS = 1000  # timers that are due again at once: more means that the engine never sleeps
@@ -102,11 +103,13 @@ class Host:
             self._later(self.world.latency(RECOVERY_US), lambda: self._serve(engine))
 
     def _open(self, directory: int = 1) -> Engine:
-        return open_engine(
+        engine = open_engine(
             self.disk, self.now_us, directory, shards=self.size.shards, node=self.name,
             accept_damage=self.damage_told is not None,
             segment_bytes=self.size.segment_bytes, pace=self.size.pace,
         )  # fmt: skip
+        engine.fabric.reservations.tentative_us = TENTATIVE_US
+        return engine
 
     def _damaged(self, error: DamagedError) -> None:
         """The node does not start. If bits were flipped, the operator accepts what is lost."""

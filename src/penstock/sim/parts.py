@@ -13,6 +13,7 @@ from penstock.sim.check_keys import check_keys
 from penstock.sim.check_latest import check_latest
 from penstock.sim.check_queues import check_queue
 from penstock.sim.check_sessions import check_sessions
+from penstock.sim.check_staged import check_holds, check_staged
 from penstock.sim.check_tables import check_table
 from penstock.sim.check_terms import check_terms
 from penstock.sim.check_topics import check_commits, check_topic
@@ -27,6 +28,7 @@ from penstock.sim.history import History
 from penstock.sim.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.retention import LatestPublisher, LatestReader, TrimmedReader
 from penstock.sim.sessions import SessionHolder, SessionLooker
+from penstock.sim.staged import Committer, KeyCommitter, Reserver
 from penstock.sim.tables import TableClient, Transactor
 from penstock.sim.terms import (
     ExpiringProducer,
@@ -102,6 +104,9 @@ TABLE = Stream("table", "table", {})
 WATCHED = Stream("table", "watched", {})
 SESSIONS = Stream("table", "sessions", {})
 CLAIMED = Stream("topic", "claimed", {"partitions": 1})
+STAGED = Stream("topic", "staged", {"partitions": 2})
+STAGED_QUEUE, RESERVED = _queue("staged-queue"), _queue("reserved")
+STAGED_GROWING = Stream("topic", "staged-growing", {"partitions": 2})
 AGED = Stream("topic", "aged", {"partitions": 2, "retention_ms": 2500})
 SIZED = Stream("topic", "sized", {"partitions": 1, "retention_bytes": 6000})
 GROWING = Stream("topic", "growing", {"partitions": 2})
@@ -168,6 +173,42 @@ PARTS: dict[str, Part] = {
     "purged": _simple(_queue("purged"), QueueProducer, SlowConsumer, Purger, Peeker),
     "dead": _simple(
         _queue("dead", max_deliveries=2), QueueProducer, FailingConsumer, Redriver, Peeker
+    ),
+    "staged": Part(
+        (STAGED, STAGED_QUEUE),
+        (
+            ("t1", _plays(Committer, STAGED)),
+            ("t2", _plays(Committer, STAGED)),
+            ("p3", _plays(Publisher, STAGED)),
+            ("c4", _plays(TopicReader, STAGED, 0)),
+            ("c4", _plays(TopicReader, STAGED, 1)),
+            ("t1", _plays(Committer, STAGED_QUEUE)),
+            ("t2", _plays(Committer, STAGED_QUEUE)),
+            ("c1", _plays(Consumer, STAGED_QUEUE)),
+        ),
+        ((check_staged, STAGED), (check_staged, STAGED_QUEUE)),
+    ),
+    "staged-growing": Part(
+        (STAGED_GROWING,),
+        (
+            ("t1", _plays(KeyCommitter, STAGED_GROWING)),
+            ("t2", _plays(KeyCommitter, STAGED_GROWING)),
+            ("p3", _plays(KeyPublisher, STAGED_GROWING)),
+            ("k1", _plays(Grower, STAGED_GROWING)),
+            ("c3", _plays(KeyReader, STAGED_GROWING)),
+        ),
+        ((check_keys, STAGED_GROWING), (check_staged, STAGED_GROWING)),
+    ),
+    "reserved": Part(
+        (RESERVED,),
+        (
+            ("p1", _plays(QueueProducer, RESERVED)),
+            ("p2", _plays(QueueProducer, RESERVED)),
+            ("t1", _plays(Reserver, RESERVED)),
+            ("t2", _plays(Reserver, RESERVED)),
+            ("c2", _plays(SlowConsumer, RESERVED)),
+        ),
+        ((check_holds, RESERVED),),
     ),
     "watches": Part(
         (WATCHED,),

@@ -112,6 +112,8 @@ class Scenario:
             "events_heard": sum(len(watch.heard) for watch in self.history.watches),
             "sessions": len(self.history.sessions),
             "claims": len(self.history.claims),
+            "publications": sum(each.told is not None for each in self.history.attempts),
+            "reservations": len(self.history.holds),
             "passes": len(self.history.passes),
             "faults": self.injector.injected,
             "crashes": len(self.host.trouble.crashes),

@@ -1,4 +1,4 @@
-"""Batches of a topic as the Arrow record batches that Spark reads, on the same memory."""
+"""Batches of a topic or queue as the Arrow record batches that Spark reads, on the same memory."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 )
 """The same for Spark."""
+QUEUE = pa.schema([_FIELDS[0], _FIELDS[1], _FIELDS[5]])
+QUEUE_COLUMNS = "key binary, value binary, timestamp timestamp"
 HEADERS_COLUMN = "headers map<string, binary>"
 
 SMALL_ROWS = 8_192
@@ -34,8 +36,7 @@ def record_batch(
     batches: Sequence[Batch], topic: str, partition: int, headers: bool
 ) -> pa.RecordBatch:
     """All rows of these batches. Keys and values of a single one stay where they are."""
-    parts = [batch.to_arrow() for batch in batches]
-    found = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    found = _joined(batches)
     count = found.num_rows
     columns = [
         found.column("key"),
@@ -47,8 +48,27 @@ def record_batch(
     ]
     if not headers:
         return pa.RecordBatch.from_arrays(columns, schema=PLAIN)
+    return pa.RecordBatch.from_arrays([*columns, _headers(batches)], schema=WITH_HEADERS)
+
+
+def queue_rows(batches: Sequence[Batch], headers: bool) -> pa.RecordBatch:
+    """All rows of these batches of a queue."""
+    found = _joined(batches)
+    columns = [found.column(name) for name in QUEUE.names]
+    if not headers:
+        return pa.RecordBatch.from_arrays(columns, schema=QUEUE)
+    schema = QUEUE.append(pa.field("headers", _HEADERS))
+    return pa.RecordBatch.from_arrays([*columns, _headers(batches)], schema=schema)
+
+
+def _joined(batches: Sequence[Batch]) -> pa.RecordBatch:
+    parts = [batch.to_arrow() for batch in batches]
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _headers(batches: Sequence[Batch]) -> pa.Array:
     pairs = [list(each.items()) for batch in batches for each in batch.headers]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(pairs, _HEADERS)], schema=WITH_HEADERS)
+    return pa.array(pairs, _HEADERS)
 
 
 def before(rows: pa.RecordBatch, end: int) -> pa.RecordBatch:

@@ -8,22 +8,30 @@ import threading
 from typing import NamedTuple
 
 from penstock.client.blocking import Fabric, connect
-from penstock.client.blocking_streams import Topic
+from penstock.client.blocking_streams import Queue, Topic
 
 MOST_LINKS = 4  # of one process; the one that was opened first is closed for another
 
 
 class Link(NamedTuple):
-    """Where a topic is. Plain values: it travels to the workers, connections do not."""
+    """Where a topic or queue is. Plain values: it travels to the workers, connections do not."""
 
     url: str
     namespace: str
-    topic: str
+    name: str
     timeout: float
 
+    def fabric(self) -> Fabric:
+        """A connection of this process."""
+        return _fabric(self.url, self.namespace, self.timeout)
+
     def open(self) -> Topic:
-        """The topic as it is now, over a connection of this process; NotFoundError."""
-        return _fabric(self.url, self.namespace, self.timeout).topic(self.topic, create=False)
+        """The topic as it is now; NotFoundError."""
+        return self.fabric().topic(self.name, create=False)
+
+    def open_queue(self) -> Queue:
+        """The queue; NotFoundError."""
+        return self.fabric().queue(self.name, create=False)
 
 
 def close_all() -> None:

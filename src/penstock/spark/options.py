@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
 from penstock.errors import InvalidError
+from penstock.spark.meant import did_you_mean
 
 Edge = Literal["earliest", "latest"]
 Bound = Edge | datetime | Mapping[int, int | Edge]
@@ -30,7 +30,8 @@ class SourceOptions:
 
     servers: str
     path: str
-    topic: str
+    topic: str  # or
+    queue: str = ""
     namespace: str = "default"
     starting: Bound | None = None
     ending: Bound | None = None
@@ -43,42 +44,41 @@ class SourceOptions:
     timeout: float = 30.0
 
 
-_NAMES = (
-    "servers", "path", "topic", "namespace", "startingOffsets", "endingOffsets", "startingTime",
-    "endingTime", "maxRowsPerBatch", "maxBytesPerBatch", "includeHeaders", "failOnDataLoss",
-    "rowsPerTask", "minTasks", "timeout",
+SOURCE_NAMES = (
+    "servers", "path", "topic", "queue", "namespace", "startingOffsets", "endingOffsets",
+    "startingTime", "endingTime", "maxRowsPerBatch", "maxBytesPerBatch", "includeHeaders",
+    "failOnDataLoss", "rowsPerTask", "minTasks", "timeout",
 )  # fmt: skip
-SOURCE_NAMES = _NAMES
-"""The options that the source knows."""
+_TOPIC_ONLY = ("startingOffsets", "endingOffsets", "startingTime", "endingTime", "rowsPerTask",
+               "failOnDataLoss")  # fmt: skip
 _STREAM_ONLY = ("maxRowsPerBatch", "maxBytesPerBatch")
 _BATCH_ONLY = ("endingOffsets", "endingTime")
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """The options as values; InvalidError says which is wrong, and how it should look."""
-    options = _named(given)
-    if ("servers" in options) == ("path" in options):
+    options = named(given, SOURCE_NAMES)
+    topic, queue = place_of(options, "source")
+    if queue and (wrong := [name for name in _TOPIC_ONLY if name in options]):
         raise InvalidError(
-            "the source needs `servers` or `path`, one of them",
-            advice="servers: penstock://host:port of a node; path: a data directory on this "
-            "machine, for which a node is started.",
+            f"{wrong[0]} is for topics: a queue has no offsets",
+            advice="A stream reads a queue from what is there now, and takes it away.",
         )
-    if not options.get("topic"):
-        raise InvalidError("the source needs `topic`", advice="Give the name of a topic.")
     return SourceOptions(
         options.get("servers", ""),
-        os.path.abspath(options["path"]) if "path" in options else "",
-        options["topic"],
+        absolute(options.get("path")),
+        topic,
+        queue,
         options.get("namespace", "default"),
         _bound(options, "starting"),
         _bound(options, "ending"),
-        _optional(options, "maxRowsPerBatch", _positive),
-        _optional(options, "maxBytesPerBatch", _positive),
-        _optional(options, "includeHeaders", _truth) or False,
-        _optional(options, "failOnDataLoss", _truth) is not False,
-        _optional(options, "rowsPerTask", _positive) or ROWS_PER_TASK,
-        _optional(options, "minTasks", _positive) or os.cpu_count() or 1,
-        _optional(options, "timeout", _seconds) or 30.0,
+        optional(options, "maxRowsPerBatch", positive),
+        optional(options, "maxBytesPerBatch", positive),
+        optional(options, "includeHeaders", truth) or False,
+        optional(options, "failOnDataLoss", truth) is not False,
+        optional(options, "rowsPerTask", positive) or ROWS_PER_TASK,
+        optional(options, "minTasks", positive) or os.cpu_count() or 1,
+        optional(options, "timeout", seconds) or 30.0,
     )
 
 
@@ -89,27 +89,53 @@ def refuse_batch_options(options: SourceOptions) -> None:
 
 
 def refuse_stream_options(options: SourceOptions) -> None:
-    """InvalidError if an option was given that only a stream reader knows."""
+    """InvalidError if something was asked for that only a stream can do."""
+    if options.queue:
+        raise InvalidError(
+            "a queue is read by a stream: a batch could not say when it is done with a message",
+            advice="Use readStream; trigger(availableNow=True) takes what is there, and ends.",
+        )
     if options.max_rows is not None or options.max_bytes is not None:
         raise InvalidError(f"{' and '.join(_STREAM_ONLY)} are for streams; a batch is read whole")
 
 
-def _named(given: Mapping[str, str]) -> dict[str, str]:
+def place_of(options: Mapping[str, str], what: str) -> tuple[str, str]:
+    """The topic or the queue, the other one empty; InvalidError if it is not said, or not where."""
+    if ("servers" in options) == ("path" in options):
+        raise InvalidError(
+            f"the {what} needs `servers` or `path`, one of them",
+            advice="servers: penstock://host:port of a node; path: a data directory on this "
+            "machine, for which a node is started.",
+        )
+    topic, queue = options.get("topic", ""), options.get("queue", "")
+    if bool(topic) == bool(queue):
+        raise InvalidError(
+            f"the {what} needs `topic` or `queue`, one of them", advice="Give the name of one."
+        )
+    return topic, queue
+
+
+def absolute(path: str | None) -> str:
+    """A data directory, wherever the process that uses it is."""
+    return os.path.abspath(path) if path else ""
+
+
+def named(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """By their full names: Spark does not tell upper from lower case."""
-    known = {name.lower(): name for name in _NAMES}
+    known = {name.lower(): name for name in names}
     options: dict[str, str] = {}
     for name, text in given.items():
         if name.lower() not in known:
-            close = difflib.get_close_matches(name.lower(), known, 1)
-            meant = f"; did you mean {known[close[0]]!r}?" if close else ""
             raise InvalidError(
-                f"unknown option {name!r}{meant}", advice=f"Options are {', '.join(_NAMES)}."
+                f"unknown option {name!r}{did_you_mean(name, names)}",
+                advice=f"Options are {', '.join(names)}.",
             )
         options[known[name.lower()]] = text
     return options
 
 
-def _optional(options: Mapping[str, str], name: str, read: Callable[[str], T]) -> T | None:
+def optional(options: Mapping[str, str], name: str, read: Callable[[str], T]) -> T | None:
+    """An option as a value; InvalidError names it, and says what is wrong."""
     if name not in options:
         return None
     try:
@@ -118,7 +144,8 @@ def _optional(options: Mapping[str, str], name: str, read: Callable[[str], T]) -
         raise InvalidError(f"{name} = {options[name]!r}: {error}") from None
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number above 0."""
     try:
         number = int(text)
     except ValueError:
@@ -128,7 +155,8 @@ def _positive(text: str) -> int:
     return number
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A number of seconds above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -138,7 +166,8 @@ def _seconds(text: str) -> float:
     return number
 
 
-def _truth(text: str) -> bool:
+def truth(text: str) -> bool:
+    """True or false."""
     if text.lower() not in _TRUTHS:
         raise ValueError("use true or false")
     return _TRUTHS[text.lower()]
@@ -149,8 +178,8 @@ def _bound(options: Mapping[str, str], side: str) -> Bound | None:
     if offsets in options and time in options:
         raise InvalidError(f"{offsets} and {time} say the same in two ways: give one of them")
     if time in options:
-        return _optional(options, time, _moment)
-    return _optional(options, offsets, _offsets)
+        return optional(options, time, _moment)
+    return optional(options, offsets, _offsets)
 
 
 def _moment(text: str) -> datetime:

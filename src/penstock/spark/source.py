@@ -1,4 +1,4 @@
-"""`format("penstock")`: a topic as a batch or a stream of Spark."""
+"""`format("penstock")`: what Spark reads and writes; a topic as a batch or a stream."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ from penstock.spark.options import (
     refuse_batch_options,
     refuse_stream_options,
 )
+from penstock.spark.queues import QueueStreamReader
+from penstock.spark.sink import BatchWriter, StreamWriter
+from penstock.spark.sink_options import check_batch_sink, check_stream_sink, parse_sink_options
 from penstock.spark.spans import Positions, Span, from_json, limited, split, to_json
 from penstock.spark.topics import TopicLook, check_kept, read_span
 
@@ -47,11 +50,7 @@ class Task(InputPartition):
 
 
 class PenstockSource(DataSource):
-    """Topics for Spark; the options are in the user's guide."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(dict(options))
-        self._parsed = parse_options(options)
+    """Topics and queues for Spark; the options are in the user's guide."""
 
     @classmethod
     def name(cls) -> str:
@@ -59,19 +58,34 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        """The columns of every topic."""
-        headers = [arrow.HEADERS_COLUMN] if self._parsed.headers else []
-        return ", ".join([arrow.COLUMNS, *headers])
+        """The columns of every topic, or of every queue."""
+        options = parse_options(self.options)
+        headers = [arrow.HEADERS_COLUMN] if options.headers else []
+        return ", ".join([arrow.QUEUE_COLUMNS if options.queue else arrow.COLUMNS, *headers])
 
     def reader(self, schema: StructType) -> TopicReader:
         """A topic between two places."""
-        refuse_stream_options(self._parsed)
-        return TopicReader(self._parsed)
+        options = parse_options(self.options)
+        refuse_stream_options(options)
+        return TopicReader(options)
 
-    def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802
-        """A topic from a place on."""
-        refuse_batch_options(self._parsed)
-        return TopicStreamReader(self._parsed)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A topic from a place on, or a queue."""
+        options = parse_options(self.options)
+        refuse_batch_options(options)
+        return QueueStreamReader(options) if options.queue else TopicStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Adds rows to a topic or queue."""
+        options = parse_sink_options(self.options)
+        check_batch_sink(options)
+        return BatchWriter(options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Adds the rows of a stream to a topic or queue."""
+        options = parse_sink_options(self.options)
+        check_stream_sink(options)
+        return StreamWriter(options, schema, overwrite)
 
 
 class _Reads:

@@ -59,7 +59,7 @@ class TopicLook:
         strangers = sorted(set(bound) - set(bounds))
         if strangers:
             raise InvalidError(
-                f"topic {self._link.topic!r} has no partition {strangers[0]}",
+                f"topic {self._link.name!r} has no partition {strangers[0]}",
                 advice=f"Its partitions are 0 to {len(bounds) - 1}.",
             )
         return {

@@ -50,11 +50,18 @@ class Disk(Protocol):
         """Make everything written to the file durable."""
         ...
 
+    def write_synced(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
+        """Write all parts, which are durable when it returns; what was written before may not be.
+
+        If it fails, the file is as after a `sync` that failed.
+        """
+        ...
+
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Read up to `length` bytes; fewer only at the end of the file. May block."""
         ...
 
-    def read_now(self, name: str, offset: int, length: int) -> bytes | None:
+    def read_now(self, name: str, offset: int, length: int) -> bytes | bytearray | None:
         """Like `read`, but None when it would have to wait for the device."""
         ...
 

@@ -52,14 +52,17 @@ class Flush:
     """
 
     __slots__ = (
-        "bytes", "disk", "end", "entries", "level", "mixed", "pieces", "started_us", "sync",
-        "sync_name", "synced",
+        "at_once", "bytes", "disk", "end", "entries", "level", "mixed", "pieces", "started_us",
+        "sync", "sync_name", "synced",
     )  # fmt: skip
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.entries: list[Entry] = []
         self.pieces: list[Piece] = []
+        self.at_once = False
+        """One write to one segment in which all before it is synced: that and the sync are one
+        call."""
         self.bytes = 0
         self.level = Durability.MEMORY
         self.mixed = False
@@ -71,6 +74,11 @@ class Flush:
         """How far the journal was synced in this run; read by `finish`, also after an error."""
         self.started_us = 0
 
+    @property
+    def is_one_write(self) -> bool:
+        """It goes on in the segment that is open, and needs no other."""
+        return len(self.pieces) == 1 and self.pieces[0].opening is None
+
     def run(self) -> None:
         """Write everything; if `sync` is set, all of it is durable when this returns.
 
@@ -78,6 +86,11 @@ class Flush:
         error to `Journal.finish`, and never runs the flush again.
         """
         disk = self.disk
+        if self.at_once:
+            (piece,) = self.pieces
+            disk.write_synced(piece.name, piece.offset, piece.parts)
+            self.synced = self.end
+            return
         for piece in self.pieces:
             if piece.opening is None:
                 disk.write(piece.name, piece.offset, piece.parts)

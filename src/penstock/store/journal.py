@@ -185,6 +185,7 @@ class Journal:
             or self._unsynced_bytes + flush.bytes >= self._max_unsynced_bytes
             or self._is_sync_due(now_us)
         )
+        flush.at_once = flush.sync and not self._unsynced_bytes and flush.is_one_write
         flush.sync_name = file_name(JOURNAL, split(flush.end)[0])
         self._running = flush
         return flush

@@ -47,6 +47,10 @@ class MemoryDisk:
     def sync(self, name: str) -> None:
         self._file(name)
 
+    def write_synced(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
+        self.write(name, offset, parts)
+        self.sync(name)
+
     def read(self, name: str, offset: int, length: int) -> bytes:
         return bytes(memoryview(self._file(name))[offset : offset + length])
 

@@ -1,11 +1,17 @@
-"""Batches as Arrow arrays on the same memory (pyarrow is optional)."""
+"""Batches as Arrow arrays on the same memory, and of Arrow's buffers (pyarrow is optional)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+
+from penstock.wire.batch import HEADER_BYTES, Columns
+from penstock.wire.buffers import Buffer
+from penstock.wire.columns import padded
+from penstock.wire.encode import seal_batch
+from penstock.wire.packing import Ints
 
 if TYPE_CHECKING:
     from penstock.wire.batch import Batch
@@ -42,3 +48,48 @@ def record_batch(batch: Batch) -> pa.RecordBatch:
         _binary(parsed.headers, count),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def places(column: pa.Array) -> Ints:
+    """Where each value of a binary array starts in its data, and where the last one ends."""
+    buffer = column.buffers()[1]
+    return np.frombuffer(buffer, np.int32, len(column) + 1, 4 * column.offset)
+
+
+def column_parts(column: pa.Array) -> list[Buffer]:
+    """A binary array that is not empty as a column of a batch; its data is not copied."""
+    starts = places(column)
+    first, last = int(starts[0]), int(starts[-1])
+    data = column.buffers()[2]
+    parts: list[Buffer] = []
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        parts += padded(np.packbits(valid, bitorder="little").tobytes())
+    parts += padded((starts - np.int32(first)).tobytes())
+    return parts + padded(b"" if data is None else memoryview(data)[first:last])
+
+
+def encode_arrow(
+    value: pa.Array,
+    key: pa.Array | None,
+    timestamps_us: pa.Array | None,
+    headers: pa.Array | None,
+    *,
+    timestamp_us: int,
+    **settings: Any,
+) -> bytearray:
+    """A sealed batch of these columns: value, key and headers binary, times int64. `settings` are
+    those of `encode_batch`. Nothing is kept."""
+    columns = 0
+    parts: list[Buffer] = [bytes(HEADER_BYTES), *column_parts(value)]
+    if key is not None:
+        columns |= Columns.KEYS | (Columns.KEY_NULLS if key.null_count else 0)
+        parts += column_parts(key)
+    if timestamps_us is not None:
+        columns |= Columns.TIMES
+        parts.append(timestamps_us.to_numpy().tobytes())
+    if headers is not None:
+        columns |= Columns.HEADERS
+        parts += column_parts(headers)
+    buffer = bytearray().join(parts)
+    return seal_batch(buffer, columns, len(value), timestamp_us, **settings)

@@ -115,6 +115,14 @@ def stamp(buffer: Buffer, base: int, epoch: int, arrived_us: int) -> None:
     _STAMP.pack_into(buffer, 8, base, epoch, 0, arrived_us)
 
 
+def restamped(buffer: Buffer, base: int, arrived_us: int) -> bytearray:
+    """A copy of a batch with another base and arrival; the checksum does not cover them."""
+    copy = bytearray(buffer)
+    _, epoch, flags, _ = _STAMP.unpack_from(copy, 8)
+    _STAMP.pack_into(copy, 8, base, epoch, flags, arrived_us)
+    return copy
+
+
 class Batch:
     """A read-only view of one batch. It owns nothing: it is valid as long as its buffer is."""
 

@@ -63,6 +63,28 @@ def encode_batch(
     if origin is not None:
         columns |= Columns.ORIGIN
         _ORIGIN.pack_into(buffer, HEADER_BYTES, *origin)
+    return seal_batch(
+        buffer, columns, count, timestamp_us, producer, sequence, priority, due_us, ttl_ms,
+        generation, instance, compression,
+    )  # fmt: skip
+
+
+def seal_batch(
+    buffer: bytearray,
+    columns: int,
+    count: int,
+    timestamp_us: int,
+    producer: int = 0,
+    sequence: int = 0,
+    priority: int = 0,
+    due_us: int = 0,
+    ttl_ms: int = 0,
+    generation: int = 0,
+    instance: int = 0,
+    compression: str = "none",
+) -> bytearray:
+    """A sealed batch of columns that are packed, after room for the header; the same buffer, unless
+    it is compressed."""
     raw_length = len(buffer) - HEADER_BYTES
     codec = 0
     if compression != "none":

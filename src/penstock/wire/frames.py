@@ -159,7 +159,7 @@ class FetchHead(NamedTuple):
 PUSH = struct.Struct("<IIHHI")
 RECEIPT = struct.Struct("<QIHBB")
 POP = struct.Struct("<IIIIII")
-COUNT = struct.Struct("<II")  # how many follow, and how many messages they are
+COUNT = struct.Struct("<II")  # how many grants follow, and messages; a pop's with damaged ones
 GRANT = struct.Struct("<QQIHHII")
 SETTLE_HEAD = struct.Struct("<II")
 SETTLE_ITEM = struct.Struct("<BxHIQQQ")
@@ -175,6 +175,8 @@ class PushExtra(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
     id: bytes | None = None
     hold: bool = False
+    stage: bytes = b""  # invisible, under this stage, until that is published
+    stage_ms: int = 0  # so long the stage lasts without another push
 
 
 class Failure(msgspec.Struct):

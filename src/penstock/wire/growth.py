@@ -9,15 +9,18 @@ growth, the parents of those that it added: that is all a definition has to say.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 HASH_BITS = 32
+Numbers = npt.NDArray[np.int64]
 ANY_GENERATION = 0xFFFFFFFF  # of a batch that is meant for its partition, whatever its keys are
 
 
@@ -100,6 +103,16 @@ class Layout:
         if not self.generation:
             return (hashed * self.initial) >> HASH_BITS
         return self._numbers[bisect_right(self._lows, hashed) - 1]
+
+    def partitions_of(self, keys: Iterable[bytes], count: int) -> Numbers:
+        """Who has each of these keys now; there are `count` of them."""
+        digests = np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, count)
+        hashed = digests >> np.uint64(HASH_BITS)
+        if not self.generation:
+            return ((hashed * np.uint64(self.initial)) >> np.uint64(HASH_BITS)).astype(np.int64)
+        lows = np.array(self._lows, np.uint64)
+        found = np.searchsorted(lows, hashed, side="right") - 1
+        return np.array(self._numbers, np.int64)[found]
 
     def partition_at(self, key: bytes, generation: int) -> int:
         """Who had it in a generation."""

@@ -26,6 +26,22 @@ from penstock.wire.options import QueueOptions as QueueOptions
 from penstock.wire.options import TableOptions as TableOptions
 from penstock.wire.options import TopicOptions as TopicOptions
 from penstock.wire.request import ColdRequest
+from penstock.wire.reservations import FinishReservations as FinishReservations
+from penstock.wire.reservations import ReadReserved as ReadReserved
+from penstock.wire.reservations import Reservation as Reservation
+from penstock.wire.reservations import Reservations as Reservations
+from penstock.wire.reservations import Reserve as Reserve
+from penstock.wire.reservations import ReservedPart as ReservedPart
+from penstock.wire.reservations import SealReservation as SealReservation
+from penstock.wire.reservations import Unreserve as Unreserve
+from penstock.wire.stages import DiscardStages as DiscardStages
+from penstock.wire.stages import ForgetPublication as ForgetPublication
+from penstock.wire.stages import Publication as Publication
+from penstock.wire.stages import Publications as Publications
+from penstock.wire.stages import PublishStaged as PublishStaged
+from penstock.wire.stages import StagedPart as StagedPart
+from penstock.wire.stages import StagesOf as StagesOf
+from penstock.wire.stages import publication_name as publication_name
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -415,7 +431,9 @@ Request = (
     Open | Configure | Grow | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release
     | Producer | Offsets | OffsetAt | Family | Commit | Committed | Claim | Unclaim | Renew | Claims
     | Put | Get | Remove | Scan | Watch | SessionOpen | SessionKeep | SessionClose | Transact
-    | ClusterMap | ClusterStatus | ClusterChange | ClusterJoin | WhereIs
+    | ClusterMap | ClusterStatus | ClusterChange | ClusterJoin | WhereIs | PublishStaged
+    | DiscardStages | Publications | ForgetPublication | Reserve | SealReservation | ReadReserved
+    | FinishReservations | Unreserve | Reservations
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode

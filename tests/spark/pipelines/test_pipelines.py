@@ -175,6 +175,28 @@ def test_any_stateful_and_memory(command: Run, file, spark: Any) -> None:
     assert found[0][0] > 0
 
 
+def test_rows_go_to_topics_and_queues_and_come_from_them(
+    command: Run, url, fabric: penstock.Fabric, topic, tmp_path
+) -> None:
+    fabric.queue("in").push_many([b'{"n": %d}' % n for n in range(100)])
+    fabric.queue("out")
+    (tmp_path / "p.toml").write_text(
+        f'checkpoint = "c"\nservers = "{url}"\n[source.numbers]\nqueue = "in"\njson = "n bigint"\n'
+        "[step.even]\nsql = \"select n, n * n as square from numbers where n % 2 = 0\"\n"
+        f'[sink.squares]\nfrom = "even"\ntopic = "{topic.name}"\njson = true\nkey = "n"\n'
+        '[step.plain]\nsql = "select string(timestamp) as value from numbers"\n'
+    )
+    done = command("pipeline", "run", str(tmp_path / "p.toml"))
+    assert done.code == 0, done.err
+    found = {
+        key: json.loads(value)
+        for partition in range(2)
+        for batch in topic.read(partition)
+        for key, value in zip(batch.keys, batch.values, strict=True)
+    }
+    assert found == {b"%d" % n: {"n": n, "square": n * n} for n in range(0, 100, 2)}
+
+
 def test_a_query_that_fails_ends_all_of_them(spark: Any, tmp_path) -> None:
     (tmp_path / "p.toml").write_text(
         'checkpoint = "c"\ntrigger = "100ms"\n[source.ticks]\nrate = 10\n'

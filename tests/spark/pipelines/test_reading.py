@@ -130,6 +130,8 @@ def test_it_is_drawn(tmp_path) -> None:
         ("[step.joined]", "[step.found2]\nsql = 'select 1'\n[step.2x]", 32, "cannot be a name"),
         ('servers = "penstock://127.0.0.1:7411"', "", 7, "`servers` or `path`"),
         ('columns = "user string, country string"', "", 14, "need `columns`"),
+        ('key = "minute"', 'compresion = "lz4"', 39, "did you mean 'compression'?"),
+        ('key = "minute"', 'compression = "zip"', 39, "use none"),
         ('json = true', 'json = "yes"', 38, "use true or false"),
     ],
 )  # fmt: skip

@@ -43,6 +43,8 @@ class Outcome(NamedTuple):
 GOALS = (
     Goal("push, one producer", "push", 0.5, True, "pipe in"),
     Goal("pop + ack, whole deliveries", "pop", 0.5, True, "pipe out"),
+    Goal("push, batches of 8,000", "push, the client's batches", 0.5, True, "pipe in"),
+    Goal("pop + ack, the same as Arrow", "pop, the client's batches", 0.5, True, "pipe out"),
     Goal("push, against pipe + encoding", "push", 0.5, True, "pipe in, encoding"),
     Goal("pop + ack, against pipe + decoding", "pop", 0.5, True, "pipe out, decoding"),
     Goal("loop of the README", "loop", 150_000, True),

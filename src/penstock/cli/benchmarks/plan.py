@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from penstock import connect
@@ -21,7 +22,7 @@ from penstock.cli.benchmarks.sessions import Sessions
 from penstock.cli.benchmarks.settings import DEFAULT_GROUPS, Settings
 from penstock.cli.benchmarks.space import push_and_pop
 from penstock.cli.benchmarks.topics import Topics
-from penstock.cli.benchmarks.workloads import Bulk
+from penstock.cli.benchmarks.workloads import LARGE, Bulk
 
 ONE_CPU = ", one CPU"
 Alone = Callable[[Settings, Path], Figures]
@@ -86,14 +87,19 @@ class Plan:
         fabric = stack.enter_context(connect(node.url, name="bench"))
         floors = Floors(settings, self._directory, stack)
         bulk = Bulk(settings, node, fabric)
+        if chosen & {"push", "pop"} and not settings.quick:
+            bulk.warm_up()
         if "push" in chosen:
             yield Measurement("pipe in", floors.pipe_in)
             yield Measurement("pipe in, encoding", partial(floors.pipe_in, encode=True))
             yield Measurement("push", bulk.push)
+            yield Measurement(f"push{LARGE}", bulk.push_large)
         if "pop" in chosen:
             yield Measurement("pipe out", floors.pipe_out)
             yield Measurement("pipe out, decoding", partial(floors.pipe_out, decode=True))
             yield Measurement("pop", bulk.pop)
+            if find_spec("pyarrow") is not None:
+                yield Measurement(f"pop{LARGE}", bulk.pop_arrow)
         if "loop" in chosen:
             yield Measurement("loop", bulk.loop)
         if "latency" in chosen:

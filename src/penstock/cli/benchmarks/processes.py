@@ -49,7 +49,7 @@ class Child:
             )
         self.pid = self._popen.pid
         try:
-            self.line = self._first_line(patience)
+            self.line = self._next_line(patience)
         except BaseException:
             self.kill()
             raise
@@ -60,11 +60,11 @@ class Child:
             raise RuntimeError(f"{module} ended with {code} before it was ready:\n{tail}")
         self.start_seconds = time.perf_counter() - started
 
-    def _first_line(self, patience: float) -> str:
+    def _next_line(self, patience: float) -> str:
         assert self._popen.stdout is not None
         ready, _, _ = select.select([self._popen.stdout], [], [], patience)
         if not ready:
-            raise RuntimeError(f"a process was not ready within {patience:g} s")
+            raise RuntimeError(f"a process said nothing for {patience:g} s")
         return self._popen.stdout.readline().decode().strip()
 
     @property
@@ -78,6 +78,10 @@ class Child:
         with suppress(BrokenPipeError):
             self._popen.stdin.write(f"{line}\n".encode())
             self._popen.stdin.flush()
+
+    def answer(self, patience: float = START_SECONDS) -> str:
+        """The next line that it prints; RuntimeError if none comes. Empty if it has ended."""
+        return self._next_line(patience)
 
     def hang_up(self) -> None:
         """Ends its standard input."""

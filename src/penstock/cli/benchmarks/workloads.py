@@ -7,18 +7,22 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from penstock import Delivery, Fabric, Queue
 from penstock.cli.benchmarks.figures import NANOSECONDS, RATE, Figure, Figures
 from penstock.cli.benchmarks.processes import NodeProcess, cpu_seconds
 from penstock.cli.benchmarks.settings import Settings
+from penstock.store.journal import MAX_SPARES, SEGMENT_BYTES
 from penstock.wire.columns import Rows
 
 PREFETCH = 32_000  # of the consumer that takes whole deliveries
+LARGE = ", the client's batches"
 _LATE_ROWS = 100  # one message of so many is acknowledged out of order
+_WARM_UP_BYTES = (MAX_SPARES + 1) * SEGMENT_BYTES
 _LOOP_SHARE = 4  # the loop over messages is slower: it gets this part of them
 
 
@@ -30,6 +34,12 @@ class Bulk:
         self._node = node
         self._fabric = fabric
         self._values = settings.values(settings.messages)
+
+    def warm_up(self) -> None:
+        """Fills the journal until it goes on in files that it has used before, as that of any node
+        does that has run for a while, and as the file of the pipe is. Nothing is measured."""
+        for _ in range(_WARM_UP_BYTES // (len(self._values) * self._settings.size) + 1):
+            self.push()
 
     def push(self) -> Figures:
         """One producer, `push_many`; over when everything is acknowledged."""
@@ -48,6 +58,20 @@ class Bulk:
             return self._timed(
                 "pop", count, lambda: consume_batches(queue, count, self._settings.size)
             )
+
+    def push_large(self) -> Figures:
+        """As `push`, in the batches that the client makes if nothing is said."""
+        with self._queue("bench-push-large") as queue:
+            work = partial(queue.push_many, self._values)
+            return self._timed(f"push{LARGE}", len(self._values), work)
+
+    def pop_arrow(self) -> Figures:
+        """As `pop`, of batches that the client makes; values are read as Arrow columns."""
+        with self._queue("bench-pop-large") as queue:
+            queue.push_many(self._values)
+            count = len(self._values)
+            work = partial(consume_batches, queue, count, self._settings.size, arrow_bytes)
+            return self._timed(f"pop{LARGE}", count, work)
 
     def loop(self) -> Figures:
         """Message by message, as the README shows it."""
@@ -79,7 +103,25 @@ class Bulk:
         return figures
 
 
-def consume_batches(queue: Queue, count: int, size: int) -> None:
+def value_bytes(delivery: Delivery) -> int:
+    """Takes every value out of its batch; how many bytes that is."""
+    return sum(map(len, delivery.values))
+
+
+def arrow_bytes(delivery: Delivery) -> int:
+    """Reads every byte of the column of values; how many there are."""
+    total = 0
+    for chunk in delivery.to_arrow().column("value").chunks:
+        ends, data = chunk.buffers()[1:]
+        xxh3_64_intdigest(data)
+        ends = np.frombuffer(ends, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+        total += int(ends[-1] - ends[0])
+    return total
+
+
+def consume_batches(
+    queue: Queue, count: int, size: int, touch: Callable[[Delivery], int] = value_bytes
+) -> None:
     """Takes `count` messages of `size` bytes, touches every value, and acknowledges all, 1 % of
     them out of order. RuntimeError if something is missing or refused."""
     late: tuple[Delivery, Rows] | None = None
@@ -87,7 +129,7 @@ def consume_batches(queue: Queue, count: int, size: int) -> None:
     # Not `max_messages`: of a cluster, the last ones would come one by one.
     for delivery in queue.consume_batches(10.0, PREFETCH):
         taken += len(delivery)
-        touched += sum(map(len, delivery.values))
+        touched += touch(delivery)
         in_time, behind = _acked_rows(len(delivery))
         delivery.ack(rows=in_time)
         if late is not None:

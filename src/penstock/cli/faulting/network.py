@@ -8,14 +8,13 @@ a name outside this program's own namespace, and all of it goes when the process
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from typing import Protocol
+
+from penstock.cli.faulting.namespaces import enter
 
 PORT = 7411
 _HERE = "10.77.0.1"
-_OWN = "PENSTOCK_FAULTS_OWN_NETWORK"
 _NEAR, _FAR = "near", "far"
 _SECONDS = 10.0
 
@@ -81,7 +80,7 @@ class Loopback:
 
 
 class Namespaces:
-    """Places in namespaces of their own. This program must be in one, too: see `enter`."""
+    """Places in namespaces of their own. This program must be in one, too: see `enter_network`."""
 
     cuts = True
 
@@ -154,21 +153,7 @@ def _ip(*lines: str, inside: list[str] | None = None) -> None:
         raise RuntimeError(f"the network could not be changed: {done.stderr.strip()}")
 
 
-def enter(arguments: list[str]) -> str:
-    """Starts this program anew in a network namespace of its own, so that it does not return; or
-    says why there can be none. Empty if this is one already."""
-    if os.environ.get(_OWN):
-        return ""
-    own = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "-r", "--net"]
-    script = "ip link add near type bridge && unshare --net true && nsenter --version"
-    try:
-        tried = subprocess.run(
-            [*own, "sh", "-c", script], capture_output=True, text=True, timeout=_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"network namespaces cannot be made: {error}"
-    if tried.returncode:
-        return f"network namespaces cannot be made: {tried.stderr.strip() or 'not allowed'}"
-    sys.stdout.flush()
-    command = [*own, sys.executable, "-m", "penstock.cli.faults", *arguments]
-    os.execvpe(own[0], command, os.environ | {_OWN: "1"})
+def enter_network(arguments: list[str]) -> str:
+    """Starts `make faults` anew in a network of its own; see `namespaces.enter`."""
+    trial = "ip link add near type bridge && unshare --net true && nsenter --version"
+    return enter("penstock.cli.faults", arguments, "net", trial)

@@ -14,7 +14,7 @@ from penstock.cli.faulting.run import Outcome
 
 def show(console: Console, outcome: Outcome) -> None:
     """Prints the promises, then every fault with the pauses around it."""
-    console.print(_promises(outcome))
+    console.print(outcome.verdicts.shown())
     console.print(_faults(outcome))
     if outcome.left_out:
         console.print(f"[yellow]Nothing was cut off: {outcome.left_out}.[/]")
@@ -23,47 +23,6 @@ def show(console: Console, outcome: Outcome) -> None:
     longest = max((pauses.longest for pauses in outcome.pauses), default=0.0)
     word = "within" if longest <= AIM_SECONDS else "beyond"
     console.print(f"Longest pause: {longest:.2f} s, {word} the aim of {AIM_SECONDS:g} s.")
-
-
-def _promises(outcome: Outcome) -> Table:
-    queue, topic, table = outcome.queue, outcome.topic, outcome.table
-    shown = Table(title="What came out", show_header=False)
-    shown.add_column()
-    shown.add_column(justify="right")
-    for label, count in {
-        "queue: acknowledged and lost": queue.lost,
-        "queue: acked twice": queue.acked_twice,
-        "queue: delivered again without a cause": queue.without_cause,
-        "queue, topic: delivered, but sent by nobody": queue.unsent + topic.unsent,
-        "topic: acknowledged and lost": topic.lost,
-        "topic: stored twice": topic.doubled,
-        "topic: out of order": topic.out_of_order,
-        "table: lost updates": table.lost_updates,
-        "table: reads of the past": table.stale_reads,
-    }.items():
-        shown.add_row(label, f"[{'red' if count else 'green'}]{count:,}[/]")
-    for label, text in _counts(outcome).items():
-        shown.add_row(label, text)
-    return shown
-
-
-def _counts(outcome: Outcome) -> dict[str, str]:
-    queue, topic, table, seconds = outcome.queue, outcome.topic, outcome.table, outcome.seconds
-    unknown = queue.unknown_pushes + topic.unknown_publishes + table.unknown_writes
-    return {
-        "messages acknowledged, queue": f"{queue.acknowledged:,}",
-        "messages consumed": f"{queue.consumed:,}",
-        "delivered again (lease ran out, or a fault)": f"{queue.delivered_again:,}",
-        "seen within half a lease of the push": f"{queue.prompt:,}",
-        "acks refused, unknown": f"{queue.refused_acks:,}, {queue.unknown_acks:,}",
-        "messages acknowledged, topic": f"{topic.acknowledged:,}",
-        "counts in the table, conflicts": f"{table.counted:,}, {table.conflicts:,}",
-        "pushes and writes of which nobody knows": f"{unknown:,}",
-        "load, faults included": (
-            f"{(queue.acknowledged + topic.acknowledged) / seconds:,.0f} messages/s, "
-            f"{table.counted / seconds:,.0f} counts/s, {seconds:,.0f} s"
-        ),
-    }
 
 
 def _faults(outcome: Outcome) -> Table:
@@ -94,12 +53,9 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     ]
     return {
         "correct": outcome.correct,
-        "queue": asdict(outcome.queue),
-        "topic": asdict(outcome.topic),
-        "table": asdict(outcome.table),
+        **outcome.verdicts.as_json(),
         "faults": faults,
         "aim_seconds": AIM_SECONDS,
-        "seconds": outcome.seconds,
         "left_out": outcome.left_out,
         "trouble": outcome.trouble,
     }

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 from penstock.client import ops_table
 from penstock.client.aio import AsyncFabric
+from penstock.client.aio_streams import AsyncQueue
 from penstock.errors import PenstockError
 from penstock.sim.actors import Stream
+from penstock.sim.attempts import Holds
 from penstock.sim.cluster.consumers import Consumer
 from penstock.sim.cluster.stage import RETRY_S, Actor, Stage
+from penstock.sim.cluster.staged import end_reservations
 from penstock.sim.history import FinalTable, Pass, name_of
 
 MAX_ROUNDS = 5000
@@ -40,6 +43,8 @@ class Drain:
 
     async def _queue(self, actor: Consumer) -> None:
         queue = await actor.open_queue()
+        if any(name == queue.name for name, _ in self._stage.history.holds):
+            await self._end_reservations(queue, actor)
         figures: dict[str, object] = {}
         idle = 0
         for _ in range(MAX_ROUNDS):
@@ -60,6 +65,15 @@ class Drain:
                 idle += 1
                 await asyncio.sleep(RETRY_S)
         self.left = f"{actor.stream.name} does not become empty: {figures}"
+
+    async def _end_reservations(self, queue: AsyncQueue, actor: Actor) -> None:
+        holds = Holds(self._stage.history, self._stage.world, queue.name, actor.stream.level)
+        for _ in range(MAX_TRIES):
+            try:
+                await end_reservations(queue, holds)
+                return
+            except PenstockError:
+                await asyncio.sleep(1.0)
 
     async def _read(self, actor: Actor) -> None:
         error: PenstockError | None = None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from penstock.core.changes import read_grants
 from penstock.core.kernel import Kernel
 from penstock.core.records import Drop, Kind, read_forward, read_outgoing, read_push
+from penstock.core.staged import STAGED
 from penstock.sim.history import Move
 from penstock.sim.world import World
 from penstock.wire.entry import Entry
@@ -45,7 +46,8 @@ class Moves:
             self._arrives(entry, kernel)
 
     def _leaves(self, entry: Entry) -> None:
-        drops = read_outgoing(entry.meta).drops
+        # What was staged, and is late, is nobody's yet.
+        drops = [each for each in read_outgoing(entry.meta).drops if each.position < STAGED]
         known = self._leaving.get((entry.shard, entry.number))
         if known is None or known.epoch < entry.epoch:
             granted = [self._granted.get((entry.shard, drop.stream), 0) for drop in drops]

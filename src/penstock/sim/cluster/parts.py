@@ -13,6 +13,7 @@ from penstock.sim.check_claims import check_claims
 from penstock.sim.check_ends import check_ends
 from penstock.sim.check_keys import check_keys
 from penstock.sim.check_queues import check_queue
+from penstock.sim.check_staged import check_holds, check_staged
 from penstock.sim.check_tables import check_table
 from penstock.sim.check_topics import check_commits, check_topic
 from penstock.sim.cluster.consumers import Consumer, StayingConsumer, Subscriber, TopicReader
@@ -20,6 +21,7 @@ from penstock.sim.cluster.growth import Grower, KeyPublisher, KeyReader, KeyTran
 from penstock.sim.cluster.process import Role
 from penstock.sim.cluster.producers import IdProducer, NamedProducer, Publisher, QueueProducer
 from penstock.sim.cluster.stage import Stage
+from penstock.sim.cluster.staged import Committer, KeyCommitter, Reserver
 from penstock.sim.cluster.tables import Member, TableClient
 from penstock.sim.history import History
 from penstock.sim.world import World
@@ -88,6 +90,35 @@ PARTS: dict[str, Part] = {
         "claims", 1, ("p2", Publisher, {}), ("c1", Member, {}), ("c2", Member, {}),
         ("c4", Member, {}),
     ),
+    "staged": Part(
+        Stream("topic", "staged", {"partitions": 3}),
+        (
+            ("t1", Committer, {}), ("t2", Committer, {}), ("t3", Committer, {}),
+            ("p1", Publisher, {}), ("c1", TopicReader, {"partition": 0}),
+        ),
+        (check_topic, check_commits, check_ends, check_staged),
+    ),
+    "staged-queue": Part(
+        Stream("queue", "staged-queue", {"lease": 5.0, "max_deliveries": 0}),
+        (("t1", Committer, {}), ("t2", Committer, {}), ("c2", Consumer, {})),
+        (check_queue, check_staged),
+    ),
+    "reserved": Part(
+        Stream("queue", "reserved", {"lease": 5.0, "max_deliveries": 0}),
+        (
+            ("p1", QueueProducer, {}), ("p2", QueueProducer, {}), ("t1", Reserver, {}),
+            ("t3", Reserver, {}), ("c3", Consumer, {}),
+        ),
+        (check_queue, check_holds),
+    ),
+    "staged-growing": Part(
+        Stream("topic", "staged-growing", {"partitions": 2}),
+        (
+            ("t1", KeyCommitter, {}), ("t2", KeyCommitter, {}), ("t3", KeyCommitter, {}),
+            ("p2", KeyPublisher, {}), ("c2", Grower, {}), ("c4", KeyReader, {}),
+        ),
+        (check_topic, check_commits, check_ends, check_keys, check_staged),
+    ),
     "table": Part(
         Stream("table", "table", {}),
         tuple((name, TableClient, {}) for name in ("t1", "t2", "t3")),
@@ -95,7 +126,11 @@ PARTS: dict[str, Part] = {
     ),
 }  # fmt: skip
 
-LATER, WITH = "growing", "topic"
+# Parts that came later go with others: seeds that were run before stay what they were.
+LATER = {
+    "growing": "topic", "staged": "claims", "staged-queue": "ids", "reserved": "written",
+    "staged-growing": "table",
+}  # fmt: skip
 
 
 def chosen_parts(world: World, wanted: str) -> list[str]:
@@ -106,11 +141,9 @@ def chosen_parts(world: World, wanted: str) -> list[str]:
         if unknown := [name for name in named if name not in PARTS]:
             raise InvalidError(f"parts {unknown}: use all, or some of {', '.join(PARTS)}")
         return named
-    # One that came later goes with another: seeds that were run before stay what they were.
-    chosen = world.random.sample([name for name in names if name != LATER], world.between(2, 3))
-    if WITH in chosen:
-        chosen.append(LATER)
-    return [name for name in names if name in chosen]
+    older = [name for name in names if name not in LATER]
+    chosen = world.random.sample(older, world.between(2, 3))
+    return [name for name in names if LATER.get(name, name) in chosen]
 
 
 def roles_of(stage: Stage, parts: list[str]) -> dict[str, list[Role]]:

@@ -182,6 +182,8 @@ class ClusterScenario:
             "reads": len(history.reads),
             "table_calls": len(history.table),
             "commits": len(history.commits) + len(history.claims),
+            "publications": sum(each.told is not None for each in history.attempts),
+            "reservations": len(history.holds),
             "faults": self.injector.injected,
             "promotions": cluster.ledger.promotions,
             "transfers": cluster.ledger.transfers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -30,6 +30,7 @@ from penstock.spark.pipelines.spec import (
     Watermark,
 )
 from penstock.spark.pipelines.sql import tables_in
+from penstock.spark.sink_options import SINK_NAMES, parse_sink_options
 
 FABRIC = ("servers", "path", "namespace")
 FILE_FORMATS = ("json", "csv", "text", "parquet", "orc")
@@ -140,7 +141,7 @@ class _Reader:
         if kind in ("topic", "queue"):
             target = table.take(kind, f.a_text, "?")
             columns = table.take("json", f.a_text, "")
-            options = self._penstock(table, kind, target)
+            options = self._penstock(table, kind, target, SOURCE_NAMES, parse_options)
             table.refuse_rest(SOURCE_NAMES)
             return Source(name, kind, target, options, "penstock", columns, watermark)
         options = table.take("options", f.options_of, dict[str, str]())
@@ -157,20 +158,27 @@ class _Reader:
         table.refuse_rest()
         return Source(name, kind, target, options, form, columns, watermark)
 
-    def _penstock(self, table: Fields, kind: str, target: str) -> dict[str, str]:
-        """Options of the source, by its own names and checked by it."""
+    def _penstock(
+        self,
+        table: Fields,
+        kind: str,
+        target: str,
+        names: Sequence[str],
+        parse: Callable[[Mapping[str, str]], object],
+    ) -> dict[str, str]:
+        """Options of `format("penstock")`, by their own names and checked by itself."""
         place = {**self._fabric, **self._own_fabric(table)}
         if table.has("path"):
             place.pop("servers", None)
         elif table.has("servers"):
             place.pop("path", None)
-        given = {key: f.option_text(value) for key, value in table.rest(SOURCE_NAMES).items()}
+        given = {key: f.option_text(value) for key, value in table.rest(names).items()}
         options = {**place, **given, kind: target}
         try:
-            parse_options(options)
+            parse(options)
         except InvalidError as error:
-            named = next((key for key in given if error.message.startswith(key)), kind)
-            table.problem(error.message, named)
+            wrong = next((key for key in given if error.message.startswith(key)), kind)
+            table.problem(error.message, wrong)
         return options
 
     # --- steps -------------------------------------------------------------------------------
@@ -274,17 +282,16 @@ class _Reader:
 
     def _messages(self, sink: Sink, table: Fields) -> Sink:
         target = table.take(sink.kind, f.a_text, "?")
-        place = {**self._fabric, **self._own_fabric(table)}
-        if not {"servers", "path"} & place.keys():
-            table.problem(f"{sink.kind} {target!r} is where? give `servers` or `path`", sink.kind)
-        return replace(
+        sink = replace(
             sink,
             target=target,
             format="penstock",
-            options={**place, **sink.options, sink.kind: target},
             json=table.take("json", f.a_truth, False),
             key=table.take("key", f.a_text, "") or None,
         )
+        options = self._penstock(table, sink.kind, target, SINK_NAMES, parse_sink_options)
+        table.refuse_rest(SINK_NAMES)
+        return replace(sink, options={**sink.options, **options})
 
 
 def a_trigger(value: Any) -> float | None:
