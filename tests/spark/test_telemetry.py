@@ -14,6 +14,8 @@ from penstock.cli.metrics import publish
 
 pytest.importorskip("pyspark")
 
+pytestmark = pytest.mark.timeout(300)
+
 START_US = 1_800_000_000_000_000  # a full minute
 NODES = {"1": 100, "2": 300}  # bytes a second
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.top import StreamRow, take_sample
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UnavailableError
 from penstock.node.identity import Address
 from penstock.node.node import parse_address
 from penstock.node.remote import ask_any, ask_node
@@ -40,11 +40,15 @@ class Exporter:
         self._before: dict[str, tuple[float, dict[str, int]]] = {}
 
     def sample(self) -> list[Record]:
-        """A record for each node, and one for each queue and topic."""
+        """A record for each node, and one for each queue and topic that can be asked for."""
         now_us = time.time_ns() // 1000
         nodes = asyncio.run(self._nodes())
         found = [self._node(now_us, name, *answer) for name, answer in nodes.items()]
-        return found + [self._stream(now_us, row) for row in take_sample(self._fabric).streams]
+        try:
+            streams = take_sample(self._fabric).streams
+        except UnavailableError:
+            return found  # that the nodes are away, or which of them, is what matters now
+        return found + [self._stream(now_us, row) for row in streams]
 
     async def _nodes(self) -> dict[str, tuple[Record, list[int]]]:
         places = await self._places()

@@ -52,6 +52,7 @@ def export(
     Ends by Ctrl-C. A node that does not answer has a record that says so.
     """
     from penstock.cli.exporting import Exporter
+    from penstock.errors import UnavailableError
 
     output = Output(json)
     with told_errors(json), fabric_at(url, None, namespace, TIMEOUT_S) as fabric:
@@ -63,7 +64,10 @@ def export(
             while samples is None or taken < samples:
                 time.sleep(max(0.0, due - time.monotonic()))
                 due = max(due, time.monotonic() - every) + max(every, SHORTEST_S)
-                publish(target, exporter.sample())
+                try:
+                    publish(target, exporter.sample())
+                except UnavailableError as error:
+                    output.note(f"a sample is lost: {error.message}")
                 taken += 1
         told = {"samples": taken, "topic": topic}
         output.record(told, f"{taken:,} samples published to {topic}")

@@ -27,6 +27,8 @@ from penstock.spark.pipelines import build, read_pipeline, run_pipeline
 from penstock.spark.pipelines.metrics import prometheus, to_file
 from penstock.spark.pipelines.progress import Figures, lag_of, take
 
+pytestmark = pytest.mark.timeout(300)
+
 CODE = """
 from pyspark.sql import functions as call
 from penstock.consumers import Completion, FunctionalStateful
