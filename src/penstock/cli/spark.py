@@ -137,23 +137,23 @@ def sort_command(
 ) -> None:
     """Sort lines or 100-byte records: ranges of keys from a sample, each sorted by itself.
 
-    A topic to which it writes has one partition. With --verify: exit code 1 if the result is not in
-    order, or is not what was read.
+    A topic to which it writes has one partition, and gets one range. With --verify: exit code 1 if
+    the result is not in order, or is not what was read.
     """
     from penstock.errors import InvalidError
     from penstock.spark.apps import read_lines, sort
     from penstock.spark.apps.places import stream_of
 
     lines = read_lines(sparks.session, inputs, sparks.fabric)
-    ordered = sort(lines, records=records.value, partitions=partitions)
+    stream = None if to is None else stream_of(to)
+    # Tasks write at the same time: only rows of one of them stay in their order in a topic.
+    ranges = partitions if stream is None else 1
+    ordered = sort(lines, records=records.value, partitions=ranges)
     if to is None:
         if verify:
             raise InvalidError("what is shown is not checked", advice="Use --to with --verify.")
         _show(sparks, ordered, limit)
         return
-    stream = stream_of(to)
-    if stream is not None:
-        ordered = ordered.coalesce(1)  # one task writes the ranges, one after the other
     start = _end_of(sparks, *stream) if stream is not None and verify else 0
     _write(sparks, ordered, to, Form.TEXT, overwrite)
     if verify:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,8 @@ def test_it_is_drawn(tmp_path) -> None:
         "   ├─ minutes  sql select window(last, '1 minute').start as minute,…",
         "   │  ├─ joined  python app:join",
         "   │  └─ minutes  → topic per-minute (append, once)",
-        f"   └─ raw  → files {tmp_path / 'out'} as parquet (append, every 5 s)",
-        f"users  files {tmp_path / 'users'}",
+        "   └─ raw  → files out as parquet (append, every 5 s)",
+        "users  files users",
         "└─ joined (above)",
     ]
     drawn = as_mermaid(pipeline)
@@ -182,3 +183,11 @@ def test_tables_of_sql(sql, inputs, unknown) -> None:
     found, others = tables_in(sql, {"a", "b"})
     assert set(found) == set(inputs)
     assert [name for name, _ in others] == unknown
+
+
+def test_the_example_of_the_docs_is_in_order_and_drawn_as_shown(tmp_path) -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "concepts" / "pipelines.md"
+    text = page.read_text(encoding="utf-8")
+    [toml] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    drawn = "\n".join(as_tree(read(tmp_path, toml)))
+    assert f"```\n{drawn}\n```" in text

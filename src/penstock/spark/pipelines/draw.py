@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, Step
 
 _FIRST_WORDS = 48  # characters of SQL that are shown
 
 
-def label(node: Source | Step | Sink) -> str:
-    """What a node does, in a few words."""
+def label(node: Source | Step | Sink, folder: Path) -> str:
+    """What a node does, in a few words. Paths in the folder of the pipeline are told from there."""
+    if isinstance(node, Step):
+        return _step_label(node)
+    target = node.target.removeprefix(f"{folder}/")
     if isinstance(node, Source):
-        what = f"{node.target} rows/s" if node.kind == "rate" else node.target
-        return f"{node.kind} {what}"
-    if isinstance(node, Sink):
-        how = "once" if node.every is None else f"every {node.every:g} s"
-        place = f"{node.kind} {node.target}".strip()
-        form = f" as {node.format}" if node.kind == "files" else ""
-        return f"→ {place}{form} ({node.mode}, {how})"
+        return f"{node.kind} {target} rows/s" if node.kind == "rate" else f"{node.kind} {target}"
+    how = "once" if node.every is None else f"every {node.every:g} s"
+    form = f" as {node.format}" if node.kind == "files" else ""
+    return f"→ {f'{node.kind} {target}'.strip()}{form} ({node.mode}, {how})"
+
+
+def _step_label(node: Step) -> str:
     if node.kind == "sessions":
         times = [f"{name} {node.settings[name]:g} s" for name in ("timeout", "delay")
                  if name in node.settings]  # fmt: skip
@@ -49,7 +53,7 @@ def as_tree(pipeline: Pipeline) -> list[str]:
             yield f"{first}{node.name} (above)"
             return
         drawn.add(name)
-        yield f"{first}{node.name}  {label(node)}"
+        yield f"{first}{node.name}  {label(node, pipeline.file.parent)}"
         for number, child in enumerate(below[name]):
             last = number == len(below[name]) - 1
             yield from draw(
@@ -63,7 +67,7 @@ def as_mermaid(pipeline: Pipeline) -> list[str]:
     """A flowchart of mermaid."""
     lines = ["flowchart LR"]
     for name, node in nodes(pipeline).items():
-        text = f"{node.name}: {label(node)}".replace('"', "'")
+        text = f"{node.name}: {label(node, pipeline.file.parent)}".replace('"', "'")
         opened, closed = ("[(", ")]") if not isinstance(node, Step) else ("[", "]")
         lines.append(f'  {_id(name)}{opened}"{text}"{closed}')
     lines += [f"  {_id(start)} --> {_id(end)}" for start, end in pipeline.edges()]
