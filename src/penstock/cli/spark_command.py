@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.spark.apps import Fabric
 
 LOOK_S = 0.2
+_LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 P = ParamSpec("P")
 
@@ -109,9 +111,13 @@ def spark_errors() -> Iterator[None]:
 
     try:
         from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
     except ImportError:
         yield  # `session` tells that it is missing
         return
+    for name in _LOUD:
+        # The same is told in one line here. Made by Spark: it writes with words of its own.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     except PySparkException as error:

@@ -148,6 +148,15 @@ def test_all_problems_are_told_at_once(tmp_path) -> None:
     assert "did you mean 'name'?" in told[0][1]
 
 
+def test_a_queue_is_for_one_sink(tmp_path) -> None:
+    text = GOOD.replace('topic = "clicks"\nstartingOffsets = "earliest"', 'queue = "clicks"')
+    [(line, said)] = problems(tmp_path, text)
+    assert line == 7
+    assert "minutes, raw would share" in said
+    one = text.partition("[sink.raw]")[0]
+    assert read(tmp_path, one).sinks_of("clicks") == ["minutes"]
+
+
 def test_what_is_no_toml_is_told_with_its_line(tmp_path) -> None:
     [(line, said)] = problems(tmp_path, 'name = "x"\n[source.a\n')
     assert line == 2

@@ -130,8 +130,16 @@ def messages(df: DataFrame, key: str | None) -> DataFrame:
     """What a topic or queue is given: the only column as the value, or all of them as JSON."""
     from pyspark.sql import functions as call
 
-    columns: list[Column] = []
-    if key is not None:
-        columns.append(call.col(key).cast("binary").alias("key"))
-    whole = call.col(df.columns[0]) if len(df.columns) == 1 else call.to_json(call.struct("*"))
-    return df.select(*columns, whole.cast("binary").alias("value"))
+    keys = [] if key is None else [as_bytes(df, key).alias("key")]
+    if len(df.columns) == 1:
+        return df.select(*keys, as_bytes(df, df.columns[0]).alias("value"))
+    return df.select(*keys, call.to_json(call.struct("*")).cast("binary").alias("value"))
+
+
+def as_bytes(df: DataFrame, column: str) -> Column:
+    """A column as keys and values are: what is no text becomes one, as 17 or 2030-01-31."""
+    from pyspark.sql import functions as call
+
+    kind = dict(df.dtypes)[column]
+    found = call.col(f"`{column}`")
+    return (found if kind in ("binary", "string") else found.cast("string")).cast("binary")

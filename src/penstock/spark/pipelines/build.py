@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidError, PenstockError
+from penstock.spark.apps.places import as_bytes
 from penstock.spark.operators import sessions, stateful
 from penstock.spark.pipelines.problems import Problem, SpecError
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, Step, Watermark
@@ -216,18 +217,18 @@ def rows_for(sink: Sink, df: DataFrame) -> DataFrame:
     if sink.key is not None and sink.key not in df.columns:
         raise InvalidError(f"the key {sink.key!r} is none of {', '.join(df.columns)}")
     if sink.json:
-        value = call.to_json(call.struct(*df.columns))
+        value = call.to_json(call.struct(*df.columns)).cast("binary")
     elif "value" in df.columns:
-        value = call.col("value")
+        value = as_bytes(df, "value")
     else:
         raise InvalidError(
             f"a message needs a column `value`, and there are {', '.join(df.columns)}",
             advice="Name one in SQL, or set json = true.",
         )
-    columns = [value.cast("binary").alias("value")]
+    columns = [value.alias("value")]
     key = sink.key or ("key" if "key" in df.columns and not sink.json else None)
     if key is not None:
-        columns.insert(0, call.col(key).cast("binary").alias("key"))
+        columns.insert(0, as_bytes(df, key).alias("key"))
     if "timestamp" in df.columns and dict(df.dtypes)["timestamp"] == "timestamp":
         columns.append(call.col("timestamp"))
     return df.select(*columns)

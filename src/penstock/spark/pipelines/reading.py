@@ -92,10 +92,22 @@ class _Reader:
         if not checkpoint and any(each and each.kind != "memory" for each in sinks):
             top.problem("the file needs `checkpoint`: a folder for what survives a restart")
         top.refuse_rest()
-        return Pipeline(
+        pipeline = Pipeline(
             self._file, name, checkpoint, self._lines,
             tuple(filter(None, sources)), tuple(filter(None, steps)), tuple(filter(None, sinks)),
         )  # fmt: skip
+        self._check_queues(pipeline)
+        return pipeline
+
+    def _check_queues(self, pipeline: Pipeline) -> None:
+        for source in pipeline.sources:
+            sinks = pipeline.sinks_of(source.name)
+            if source.kind == "queue" and len(sinks) > 1:
+                self._top.problem_at(
+                    self._lines.of("source", source.name, "queue"),
+                    f"sinks {', '.join(sinks)} would share the messages of queue "
+                    f"{source.target!r}: each is a query of its own, and gets what others do not",
+                )
 
     def _path(self, text: str) -> str:
         """Relative to the folder of the file, unless it is a URL."""

@@ -86,6 +86,14 @@ class Pipeline:
         for sink in self.sinks:
             yield sink.input, f"sink.{sink.name}"
 
+    def sinks_of(self, source: str) -> list[str]:
+        """The names of the sinks that rows of a source reach."""
+        reached = {source}
+        for step in self.steps:  # each stands behind its inputs
+            if reached & set(step.inputs):
+                reached.add(step.name)
+        return [sink.name for sink in self.sinks if sink.input in reached]
+
     @property
     def servers(self) -> str | None:
         """Where the first topic or queue is that is not of a data directory."""
