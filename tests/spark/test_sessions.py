@@ -172,6 +172,8 @@ def test_what_cannot_be_done_is_told(spark, url, topic) -> None:
         sessions(stream.drop("offset"), timeout=5.0)
     with pytest.raises(InvalidError, match="use 1 to"):
         sessions(stream, timeout=5.0, buckets=0)
+    with pytest.raises(Exception, match="only the messages of a topic"):
+        spark.readStream.format("penstock-packed").options(servers=url, queue="q").load()
     packed = stream_of(spark, url, topic, 10, "penstock-packed")
     with pytest.raises(InvalidError, match="by their partition"):
         sessions(packed, timeout=5.0, buckets=4)
