@@ -44,8 +44,9 @@ faults: setup ## break a cluster of real processes for MINUTES=10, and check the
 	$(BIN)/python -m penstock.cli.faults --minutes $(MINUTES)
 
 KILLS ?= 100
+SOAK_MINUTES ?= 30
 soak: setup ## kill one node KILLS=100 times, fill its disk, cut and slow its clients; check it all
-	$(BIN)/python -m penstock.cli.soak --kills $(KILLS)
+	$(BIN)/python -m penstock.cli.soak --kills $(KILLS) --minutes $(SOAK_MINUTES)
 
 groups: setup ## add, pause, kill members of a group for MINUTES=10, and check all that they assemble
 	$(BIN)/python -m penstock.cli.groups --minutes $(MINUTES)
@@ -59,6 +60,11 @@ test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/mypy src tests tools
 	$(BIN)/pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/spark
 	$(BIN)/pytest -q -m "not slow" tests/spark  # one session of Spark for all of them
+
+FUZZ_SECONDS ?= 60
+fuzz: setup ## let a fuzzer send anything to frames, batches, a node and a directory, FUZZ_SECONDS=60 each
+	$(BIN)/python -m pip install --disable-pip-version-check --no-input -q -e '.[fuzz]'
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
 lint: setup ## check style
 	$(BIN)/ruff check

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tests.core.harness import Answer, Got, Node, read_settled
 
-from penstock.core.queue import LANE_SHIFT
+from penstock.core.lanes import LANE_SHIFT
 from penstock.errors import PenstockError
 from penstock.wire import frames
 from penstock.wire import messages as m

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from penstock import Fabric, Message, Queue
 from penstock.embedded import Inline, embed
+from penstock.engine.recovery import open_engine
 from penstock.errors import DamagedError
 from penstock.node.clock import Clock
 from penstock.node.node import open_directory
@@ -125,8 +127,6 @@ def test_a_damaged_batch_is_quarantined_and_everything_else_served() -> None:
 
 
 def test_a_record_that_cannot_be_read_stops_the_start_unless_it_is_accepted() -> None:
-    from penstock.engine.recovery import open_engine
-
     disk, clock = MemoryDisk(), FakeClock()
     fabric = memory_fabric(clock, disk)
     queue = fabric.queue("q")
@@ -140,6 +140,34 @@ def test_a_record_that_cannot_be_read_stops_the_start_unless_it_is_accepted() ->
         open_engine(disk, clock.now_us(), 1)
     engine = open_engine(disk, clock.now_us(), 1, accept_damage=True)
     assert engine.recovered["damages"]
+
+
+@pytest.mark.parametrize("ordered", [False, True, "key"])
+def test_whichever_record_cannot_be_read_what_is_left_is_served(ordered: bool | str) -> None:
+    """Later records may speak of what the lost one said: of messages, leases or dead letters."""
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk)
+    queue = fabric.queue("q", ordered=ordered, max_deliveries=1)
+    queue.push_many([b"a", b"b", b"c"], keys=[b"1", b"1", b"2"])
+    for number in range(4):
+        queue.push(b"%d" % number, key=b"1")
+    for settle in ("ack", "nack", "dead"):
+        for message in queue.pop_many(2):
+            getattr(message, settle)()
+        queue.flush()
+    stored = crash(fabric, disk)
+    name = next(name for name in stored.files if name.startswith("j-"))
+    sent = {b"a", b"b", b"c", b"0", b"1", b"2", b"3"}
+    starts = [found.start() for found in re.finditer(b"PSR1", stored.files[name])]
+    assert len(starts) > 8
+    for start in starts:
+        broken = MemoryDisk()
+        broken.files = {each: bytearray(data) for each, data in stored.files.items()}
+        broken.files[name][start + 33] ^= 0xFF
+        engine = open_engine(broken, clock.now_us(), 1, accept_damage=True)
+        with embed(Inline(engine, broken, clock), 5.0, "default") as again:
+            found = {message.value for message in again.queue("q", ordered=ordered).pop_many(10)}
+            assert found <= sent
 
 
 def test_a_damaged_message_that_was_acknowledged_does_not_stop_the_start() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.kernel import Kernel
+from penstock.core.queue import QueueShard
 
 if TYPE_CHECKING:
     from penstock.core.fabric import Fabric
@@ -51,3 +53,10 @@ def kept(kernel: Kernel) -> tuple[int, int]:
     size = sum(each.kept_bytes for each in queues)
     size += sum(each.bytes for each in partitions) + sum(each.bytes for each in tables)
     return messages, size
+
+
+def oldest_ms(parts: Iterable[QueueShard], now_us: int) -> int | None:
+    """How long the oldest of the messages that are next in their shards has been here."""
+    heads = (queue.head() for queue in parts)
+    oldest_us = min((head[1] for head in heads if head is not None), default=None)
+    return None if oldest_us is None else max(0, now_us - oldest_us) // 1000

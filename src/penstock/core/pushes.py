@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.core.kernel import Kernel
-from penstock.core.queue import lane_start
+from penstock.core.lanes import lane_start
 from penstock.core.queues import Queues
 from penstock.core.records import Forward, Kind, PushMeta, pack_forward, pack_push
 from penstock.core.shard import Shard, Stream

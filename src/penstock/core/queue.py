@@ -8,12 +8,13 @@ highest priority and, within it, the oldest. State changes only in `stored`, `gr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.dedupe import IdWindow
-from penstock.core.index import BatchIndex, Singles, Stored
+from penstock.core.index import Singles, Stored
+from penstock.core.lanes import LANE_SHIFT, Lane, lane_start
 from penstock.core.leases import Grant, Leases
 from penstock.core.runs import Run, bits_of, full, rows_of, run_of, window
 from penstock.core.waiting import Delayed, KeyQueues, Returned
@@ -21,7 +22,6 @@ from penstock.wire.batch import Header
 from penstock.wire.limits import MAX_PRIORITY
 from penstock.wire.messages import QueueOptions
 
-LANE_SHIFT = 56
 SPARE_TTLS = 1000  # times-to-live of finished batches: so many are not worth a look
 Places = list[tuple[int, int]]  # locations of records, and bytes of each
 
@@ -48,38 +48,6 @@ class Totals:
         self.bytes -= size
         self.free(freed)
         return size
-
-
-def lane_start(priority: int) -> int:
-    """The first position of a priority."""
-    return (MAX_PRIORITY - priority) << LANE_SHIFT
-
-
-@dataclass(slots=True)
-class Lane:
-    """The messages of one priority. Fresh: never delivered, at `cursor` or after it."""
-
-    cursor: int
-    end: int  # after the last visible message
-    tail: int  # after the last accepted message, visible or not
-    index: BatchIndex = field(default_factory=BatchIndex)
-    skips: set[int] = field(default_factory=set)  # bases of batches that wait out of line
-    fresh: int = 0  # messages
-
-    def grow(self, base: int, count: int) -> None:
-        """A batch at `base` counts from now on."""
-        if base < self.end:  # made while the log is folded: it began later than when it was live
-            self.cursor = self.end = self.tail = base
-        self.end = base + count
-        self.tail = max(self.tail, self.end)
-
-    def set_aside(self, base: int, count: int) -> None:
-        """The batch at `base` is not fresh: the cursor passes it, now or when it gets there."""
-        if self.fresh:
-            self.skips.add(base)
-        else:
-            self.skips.clear()
-            self.cursor = base + count
 
 
 class QueueShard:
@@ -168,7 +136,7 @@ class QueueShard:
         runs = sorted(self.returned.runs.values(), key=lambda run: run.position)[:messages]
         for lane in self.lanes.values():
             if lane.fresh:
-                self._pass_skips(lane)
+                lane.pass_skips()
                 stored = lane.index.find(lane.cursor)
                 assert stored is not None
                 span = min(messages, stored.base + stored.span - lane.cursor)
@@ -182,7 +150,7 @@ class QueueShard:
         first = self.returned.head()
         for lane in self.lanes.values():
             if lane.fresh:
-                self._pass_skips(lane)
+                lane.pass_skips()
                 return lane.cursor if first is None else min(first, lane.cursor)
         return first
 
@@ -194,25 +162,11 @@ class QueueShard:
         first = self.returned.head()
         for lane in self.lanes.values():
             if lane.fresh:
-                self._pass_skips(lane)
+                lane.pass_skips()
                 if first is not None and first < lane.cursor:
                     return None
                 return lane.index.singles(lane.cursor, first, lane.skips)
         return None
-
-    def _pass_skips(self, lane: Lane) -> None:
-        while lane.skips:
-            row = lane.index.row_of(lane.cursor)
-            if row < 0:  # nothing is left of what was here
-                row = lane.index.next_row(lane.cursor)
-                lane.cursor = lane.index.at(row).base
-                lane.skips = {base for base in lane.skips if base >= lane.cursor}
-                continue
-            stored = lane.index.at(row)
-            if stored.live and stored.base not in lane.skips:
-                return
-            lane.skips.discard(stored.base)
-            lane.cursor = stored.base + stored.span
 
     # --- fold ------------------------------------------------------------------------------
 
@@ -332,12 +286,13 @@ class QueueShard:
                     self.returned.add(rest)
                 return taken
         lane = self.lane_of(position)
-        self._pass_skips(lane)
+        lane.pass_skips()
         run = Run(position, full(span))
         if self.damage and (lost := self._lost(position, span)):
             rest = run_of(position, full(span) & ~lost, 0)
             assert rest is not None, "a grant of lost messages"
             run = rest
+        assert position + span <= lane.end, "a grant of messages that are not there"
         assert run.position == lane.cursor, "a fresh message out of turn"
         lane.cursor = position + span
         lane.fresh -= run.messages
@@ -436,7 +391,7 @@ class QueueShard:
         for run in self.returned.drop(start, end - start) + self.delayed.drop(start, end - start):
             self._finish(run)
         while lane.fresh:
-            self._pass_skips(lane)
+            lane.pass_skips()
             if lane.cursor >= end:  # pushed before, but not visible yet when it was decided
                 return
             stored = lane.index.find(lane.cursor)

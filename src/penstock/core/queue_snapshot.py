@@ -6,8 +6,9 @@ from typing import Any
 
 from penstock.core.dedupe import IdWindow
 from penstock.core.index import BatchIndex
+from penstock.core.lanes import Lane
 from penstock.core.leases import Leases
-from penstock.core.queue import Lane, QueueShard, Totals
+from penstock.core.queue import QueueShard, Totals
 from penstock.core.runs import Run
 from penstock.core.waiting import KeyQueues
 from penstock.wire.messages import QueueOptions

@@ -9,6 +9,7 @@ from penstock.core import queue_rules as rules
 from penstock.core.changes import Change, Op, pack_changes, pack_grants
 from penstock.core.effects import Deliver, Slice
 from penstock.core.feeding import Feed, still_ours
+from penstock.core.figures import oldest_ms
 from penstock.core.kernel import Kernel, still_waiting
 from penstock.core.queue import QueueShard
 from penstock.core.records import Forgotten, Kind
@@ -111,6 +112,12 @@ class Queues:
         if view.turns() and self.kernel.shared:
             self.turned[view.stream] = None
 
+    def _begin_fill(self, view: QueueView) -> None:
+        """A pop may be answered with none whatever else is there: that counts as new, as whoever
+        asked takes such an answer for the end of a fill."""
+        view.full = False
+        self._turn(view)
+
     # --- pop -------------------------------------------------------------------------------
 
     def pop(self, connection: int, request: int, body: PopBody) -> Waiter | None:
@@ -170,20 +177,21 @@ class Queues:
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
         epochs: dict[int, int] = {}
-        entry = None
+        grants: list[Entry] = []
         for number, given in taken.by_shard().items():
             meta = pack_grants(view.stream, given)
             shard = self.kernel.shards[number]
-            entry = self.kernel.log(shard, Kind.GRANT, meta, level)
+            grants.append(self.kernel.log(shard, Kind.GRANT, meta, level))
             epochs[number] = shard.epoch
-        assert entry is not None
         if subscription is None:
 
             def written() -> None:
                 slices = still_ours(self.kernel, taken, epochs)
+                if not slices:  # shards are lost, or leases have run out meanwhile
+                    self._begin_fill(view)
                 self._deliver(connection, verb, request, flags, slices)
 
-            self.kernel.answer_when_safe(entry, connection, verb, request, written)
+            self.kernel.answer_when_safe(grants[-1], connection, verb, request, written)
             return
 
         def leave(slices: list[Slice]) -> None:
@@ -191,7 +199,7 @@ class Queues:
                 self._deliver(connection, verb, request, flags, slices)
             self.serve(view)
 
-        Feed(self.kernel, subscription, taken, epochs, leave).wait_for(entry)
+        Feed(self.kernel, subscription, taken, epochs, leave).wait_for(grants)
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
@@ -395,10 +403,7 @@ class Queues:
             view.shards.pop(shard.id, None)
             view.timers_us.pop(shard.id, None)
             view.heads.forget(shard.id)
-            # A pop that had messages of this shard alone is answered with none, whatever others
-            # have: so what is left counts as new, for whoever takes that for the end of a fill.
-            view.full = False
-            self._turn(view)
+            self._begin_fill(view)
             if self.kernel.shared:
                 self.turned[view.stream] = None
 
@@ -434,15 +439,9 @@ class Queues:
             "messages": sum(q.kept_messages for q in parts),
             "bytes": sum(q.kept_bytes for q in parts),
             "pushed": stream.totals.pushed + sum(q.pushed for q in parts),
-            "oldest_ms": self._oldest_ms(parts),
+            "oldest_ms": oldest_ms(parts, self.kernel.now_us),
             "shards": len(parts),
         }
-
-    def _oldest_ms(self, parts: list[QueueShard]) -> int | None:
-        """How long the oldest of the messages that are next in their shards has been here."""
-        heads = (queue.head() for queue in parts)
-        oldest_us = min((head[1] for head in heads if head is not None), default=None)
-        return None if oldest_us is None else max(0, self.kernel.now_us - oldest_us) // 1000
 
 
 def _nobody(shard: int) -> None:

@@ -7,8 +7,9 @@ from itertools import repeat
 
 from penstock.core.changes import Given
 from penstock.core.effects import Slice
+from penstock.core.lanes import LANE_SHIFT
 from penstock.core.leases import Grant
-from penstock.core.queue import LANE_SHIFT, QueueShard
+from penstock.core.queue import QueueShard
 from penstock.core.runs import Run, cut, full, run_of
 from penstock.core.views import QueueView, Taken
 from penstock.wire.frames import PopBody, PopMode

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.index import BatchIndex, Stored
-from penstock.core.queue import Lane, Places, QueueShard
+from penstock.core.lanes import Lane
+from penstock.core.queue import Places, QueueShard
 from penstock.core.records import (
     Folds,
     LateShown,

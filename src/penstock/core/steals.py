@@ -12,7 +12,8 @@ from heapq import merge
 from typing import NamedTuple
 
 from penstock.core.index import Stored
-from penstock.core.queue import LANE_SHIFT, Lane, QueueShard
+from penstock.core.lanes import LANE_SHIFT, Lane
+from penstock.core.queue import QueueShard
 from penstock.core.queues import Queues
 from penstock.core.records import Drop, Outgoing
 from penstock.core.runs import full

@@ -10,8 +10,9 @@ from heapq import heappop, heappush, heapreplace
 from penstock.core.changes import Given
 from penstock.core.index import Singles
 from penstock.core.kernel import Timer
+from penstock.core.lanes import LANE_SHIFT
 from penstock.core.leases import Grant
-from penstock.core.queue import LANE_SHIFT, QueueShard
+from penstock.core.queue import QueueShard
 from penstock.core.queue_rules import next_given
 from penstock.wire.frames import PopBody, Verb
 from penstock.wire.limits import MAX_LEASE_MS

@@ -61,6 +61,9 @@ class Report:
         }
 
 
+_SECTIONS = "checkpoint sections are damaged"
+
+
 def open_engine(
     disk: Disk,
     now_us: int,
@@ -78,10 +81,8 @@ def open_engine(
     readable and it is not known what it said, unless the damage is accepted.
     """
     report = Report()
-    checkpoint = read_checkpoint(disk)
-    if checkpoint is None:
-        checkpoint = _create(disk, Identity(directory, shards))
-    identity = msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
+    checkpoint = read_checkpoint(disk) or _create(disk, Identity(directory, shards))
+    identity = _identity_of(checkpoint)
     fabric = Fabric(identity.shards, now_us, node, identity.directory)
     files = _load(fabric, checkpoint, report, accept_damage)
     sealed = _take_journal(files)
@@ -133,6 +134,12 @@ def _create(disk: Disk, identity: Identity) -> Checkpoint:
     return checkpoint
 
 
+def _identity_of(checkpoint: Checkpoint) -> Identity:
+    if "identity" not in checkpoint.sections:
+        raise DamagedError(f"{_SECTIONS}: {', '.join(checkpoint.damaged)}; no node can do without")
+    return msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
+
+
 def _load(fabric: Fabric, checkpoint: Checkpoint, report: Report, accept_damage: bool) -> Files:
     sections, damaged = checkpoint.sections, checkpoint.damaged
     if damaged and not accept_damage and "consensus" in sections:
@@ -144,8 +151,8 @@ def _load(fabric: Fabric, checkpoint: Checkpoint, report: Report, accept_damage:
         lacking, lost = _decode(sections["withheld"])
         report.damaged |= set(lacking)
         report.broken |= set(lost)
-    if "identity" not in sections or (damaged and not accept_damage):
-        raise DamagedError(f"checkpoint sections are damaged: {', '.join(damaged)}")
+    if damaged and not accept_damage:
+        raise DamagedError(f"{_SECTIONS}: {', '.join(damaged)}")
     if "control" in sections:
         fabric.load_control(_decode(sections["control"]))
     for shard in fabric.kernel.shards:
@@ -241,7 +248,7 @@ def _fold(target: _Target, record: Replayed) -> None:
         )
     try:
         fabric.replay(record, now_us)
-    except (AssertionError, KeyError, ValueError, StopIteration, msgspec.MsgspecError) as error:
+    except (AssertionError, LookupError, ValueError, StopIteration, msgspec.MsgspecError) as error:
         if not accept_damage:
             raise DamagedError(
                 f"record {record.number} of shard {record.shard} does not fit the state before it"

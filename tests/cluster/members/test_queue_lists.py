@@ -130,6 +130,29 @@ def test_a_message_that_comes_back_counts_as_new():
     assert fill & 0xFFFF == 2
 
 
+def test_a_pop_whose_lease_ran_out_before_it_was_safe_hides_no_other_messages():
+    """It is answered with none, which whoever asked takes for the end of what it had heard of."""
+    world = new_world()
+    stream = begun(world)
+    keeper = owner_of_list(world, stream)
+    shard, place = next(
+        (shard, place)
+        for shard, place in enumerate(world.map().shards)
+        if keeper not in place.in_sync[1:]
+    )
+    for sequence in range(2):
+        world.push(place.owner, stream, shard, b"x", 5, sequence)
+    world.run(NOTICE_US)
+    heard = known(world, stream)
+    world.kill(place.in_sync[1])  # the grant waits until the cluster goes on without it
+    body = POP.pack(stream, 1, 1 << 20, 0, 100, 0)
+    assert COUNT.unpack_from(world.request(place.owner, Verb.POP, body)) == (0, 0)
+    emptied = list(heard.items())
+    world.run(NOTICE_US)
+    hints = where(world, owner_of_list(world, stream), m.WhereIs(stream, emptied))
+    assert place.owner in [hint.node for hint in hints]
+
+
 def test_as_many_are_woken_as_there_are_messages_and_then_more():
     world = new_world()
     stream = begun(world)

@@ -11,15 +11,17 @@ from pathlib import Path
 
 from penstock import Queue, connect
 from penstock.cli.benchmarks.processes import Child
-from penstock.cli.soaking.hasty_node import SEGMENT_BYTES
 from penstock.node.examine import examine
 from penstock.node.findings import Findings
 from penstock.store.locations import JOURNAL, SHARD
+from penstock.store.record import MAGIC
+from penstock.wire.entry import RECORD_HEADER_BYTES
 
 MESSAGES = 6000
 BATCH = 50
 SIZE = 400  # bytes of a message: the whole is several segments
 FLIPS = 6  # at most, of one round
+HEADS = 0.2  # of them in heads of records
 QUEUE = "damage"
 
 
@@ -85,16 +87,18 @@ class Damager:
         return set(range(MESSAGES)) - done
 
     def _flip(self, files: list[Path]) -> int:
-        """Changes some bytes where something was written."""
+        """Changes some bytes where something was written: anywhere, or in the head of a record,
+        which is small and says what the rest means."""
         flips = self._chance.randint(1, FLIPS)
         for _ in range(flips):
             path = self._chance.choice(files)
-            with path.open("r+b") as file:
-                written = len(file.read(SEGMENT_BYTES).rstrip(b"\0"))
-                file.seek(self._chance.randrange(max(written, 1)))
-                byte = file.read(1) or b"\0"
-                file.seek(-1, 1)
-                file.write(bytes([byte[0] ^ 1 << self._chance.randrange(8)]))
+            data = bytearray(path.read_bytes())
+            at = self._chance.randrange(max(len(data.rstrip(b"\0")), 1))
+            if self._chance.random() < HEADS:
+                start = data.rfind(MAGIC, 0, at)
+                at = min(max(start, 0) + self._chance.randrange(RECORD_HEADER_BYTES), len(data) - 1)
+            data[at] ^= 1 << self._chance.randrange(8)
+            path.write_bytes(data)
         return flips
 
     def _read(self, data: Path, findings: Findings) -> list[bytes]:

@@ -10,14 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.soaking.damaging import Damage
+from penstock.cli.soaking.endurance import Endurance
 from penstock.cli.soaking.run import Shaken
+from penstock.cli.units import size_text
 
 
-def show(console: Console, outcome: Shaken) -> None:
-    """Prints the promises, then what was done to the node."""
+def show(console: Console, outcome: Shaken, endurance: Endurance | None) -> None:
+    """Prints the promises, then what was done to the node, then what it needed over time."""
     console.print(outcome.verdicts.shown())
     console.print(_counts(outcome))
     console.print(_damage(outcome.damage))
+    if endurance is not None:
+        console.print(_endurance(endurance))
     if outcome.left_out:
         console.print(f"[yellow]The disk was never full: {outcome.left_out}.[/]")
     for line in outcome.trouble:
@@ -53,7 +57,24 @@ def _damage(found: Damage) -> Table:
     return shown
 
 
-def as_json(outcome: Shaken) -> dict[str, Any]:
+def _endurance(found: Endurance) -> Table:
+    rate = found.consumed / found.seconds
+    title = f"{found.seconds / 60:,.1f} minutes at full rate, {len(found.starts)} new starts"
+    shown = Table(title=title)
+    shown.add_column("what the node needs")
+    shown.add_column("when it is warm", justify="right")
+    shown.add_column("at the end", justify="right")
+    for name in found.samples:
+        color = "red" if name in found.growing else "green"
+        show_as = str if name == "files" else size_text
+        warm, end = (show_as(round(value)) for value in found.ends(name))
+        shown.add_row(name, warm, f"[{color}]{end}[/]")
+    shown.add_row("messages", f"{found.consumed:,}", f"{rate:,.0f}/s")
+    shown.add_row("start, longest", f"{max(found.starts, default=0.0):.2f} s", "")
+    return shown
+
+
+def as_json(outcome: Shaken, endurance: Endurance | None) -> dict[str, Any]:
     """Everything that was found."""
     return {
         "correct": outcome.correct,
@@ -64,5 +85,7 @@ def as_json(outcome: Shaken) -> dict[str, Any]:
         "damage": asdict(outcome.damage),
         "left_out": outcome.left_out,
         "trouble": outcome.trouble,
+        "endurance": None if endurance is None else asdict(endurance),
+        "growing": [] if endurance is None else endurance.growing,
         **outcome.verdicts.as_json(),
     }
