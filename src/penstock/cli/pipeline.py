@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 app = new_app("Pipelines: sources, steps and sinks in a file, run by Spark.")
 
 LINE_SECONDS = 5.0  # between lines of progress, where there is no terminal
-JSON_SECONDS = 0.5
+LOOK_SECONDS = 0.5
+JSON_SECONDS = 0.2
 TIMEOUT_S = 5.0
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A pipeline, in TOML.")]
@@ -130,6 +131,7 @@ def run(
 
     Run again, it goes on where it was. Exit code 1 if a query fails.
     """
+    from penstock.errors import UnavailableError
     from penstock.spark.pipelines import build, read_pipeline, run_pipeline
 
     output = Output(json)
@@ -144,9 +146,13 @@ def run(
 
             def report(figures: Sequence[Figures]) -> None:
                 shower(figures)
-                export(pipeline.name, figures)
+                try:
+                    export(pipeline.name, figures)
+                except (UnavailableError, OSError) as error:  # no reason to end the queries
+                    output.note(f"the figures could not be exported: {error}")
 
-            figures = run_pipeline(pipeline, built, report, stop)
+            look_s = JSON_SECONDS if json else LOOK_SECONDS
+            figures = run_pipeline(pipeline, built, report, stop, look_s)
     for each in figures:
         text = f"{each.query}: {each.rows:,} rows read in {each.batch + 1:,} batches"
         output.record({"event": "ended", **each.as_dict()}, text)

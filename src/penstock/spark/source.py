@@ -97,11 +97,10 @@ class _Reads:
         self._link = Link(url, options.namespace, options.topic, options.timeout)
         self._pushed = Pushed()
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, straight from the node that owns them."""
-        if partition is None:
-            return  # Spark makes up a task where there is none, as for a topic without messages
-        assert isinstance(partition, Task)
+        if not isinstance(partition, Task):
+            return  # Spark makes one up where there is none, as for a topic without messages
         span, options = partition.span, self._options
         batches = read_span(self._link.open(), *span, options.fail_on_data_loss)
         for several in arrow.gathered(batches):
