@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-node java spark-cluster faults soak groups spark-proof test lint type sim bench docs clean bench-peers
+.PHONY: help setup demo demo-node java spark-cluster faults soak fuzz groups spark-proof test lint type sim bench docs clean bench-peers
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
