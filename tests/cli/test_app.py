@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.cli.conftest import invoke
 
-from penstock.cli.app import OTHERS
+from penstock.cli.app import OTHERS, module_name
 
 
 def test_help_imports_nothing_heavy():
@@ -28,7 +28,7 @@ def test_no_command_shows_what_there_is():
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_programs_of_their_own_get_all_arguments(name):
-    if importlib.util.find_spec(f"penstock.cli.{name}") is None:
+    if importlib.util.find_spec(f"penstock.cli.{module_name(name)}") is None:
         assert invoke(name).code == 2
         return
     shown = invoke(name, "--help")

@@ -1,119 +1,98 @@
-"""The demo: a small run with real processes, and its books against made-up reports."""
+"""The demo: its answer against the consumer's, verdicts on made-up results, a small run."""
 
 from __future__ import annotations
 
 import io
+import json
+import zlib
+from collections import Counter
+from pathlib import Path
 
-import numpy as np
+import pytest
 from rich.console import Console
 
-from penstock.cli.demo import run_demo, table_of
-from penstock.cli.demonstration import message
-from penstock.cli.demonstration.clients import Consumed, Pushed
-from penstock.cli.demonstration.ledger import Ledger
+from penstock.cli.demo import Run, run_demo, show, table_of
+from penstock.cli.demonstration import minutes
+from penstock.cli.demonstration.minutes import MINUTE_US, Minute
+from penstock.consumers import Assembler, Clicks, Fragments, Sessionizer, decode_session
+from penstock.consumers.generator import CLOSING_KEY, is_end
+from penstock.spark.pipelines import read_pipeline
+from penstock.testing import memory_fabric
 
-LEASE = 2.0
-SECOND = 1_000_000_000
-
-
-def consumed(
-    numbers: list[int], at_s: float, deliveries: int = 1, accepted: bool = True
-) -> Consumed:
-    count = len(numbers)
-    return Consumed(
-        np.zeros(count, np.uint32),
-        np.array(numbers, np.uint32),
-        np.full(count, 1000, np.int64),
-        np.full(count, deliveries, np.uint16),
-        np.full(count, accepted, np.bool_),
-        int(at_s * SECOND),
-    )
+CLICKS = Clicks(3, 2, 40, timeout=30.0, delay=2.0)
 
 
-def ledger_of(*reports: Consumed, stored: int = 3, killed_s: float | None = None) -> Ledger:
-    ledger = Ledger(1, 3, LEASE)
-    ledger.pushed(Pushed(0, 0, stored, 0.001))
-    ledger.killed_ns = None if killed_s is None else int(killed_s * SECOND)
-    for report in reports:
-        ledger.consumed(report)
-    return ledger
+def value_of(start_us: int, minute: Minute) -> bytes:
+    return json.dumps({"minute_us": start_us, **minute._asdict()}).encode()
 
 
-def verdict(ledger: Ledger) -> tuple[int, int, int]:
-    return ledger.lost, ledger.acked_twice, ledger.without_cause
+def verdict(*values: bytes, killed: int | None = 1) -> Run:
+    run = Run(CLICKS, 10, {0: Minute(1, 2, 1, 7), MINUTE_US: Minute(2, 2, 2, 8)})
+    run.found, run.twice = minutes.received(values, MINUTE_US)
+    run.killed_after = killed
+    return run
 
 
-def test_everything_once_is_right() -> None:
-    assert verdict(ledger_of(consumed([0, 1, 2], 1.0))) == (0, 0, 0)
+RIGHT = value_of(0, Minute(1, 2, 1, 7)), value_of(MINUTE_US, Minute(2, 2, 2, 8))
 
 
-def test_a_stored_message_without_an_accepted_ack_is_lost() -> None:
-    assert verdict(ledger_of(consumed([0, 2], 1.0))) == (1, 0, 0)
-    assert verdict(ledger_of(consumed([0, 1, 2], 1.0, accepted=False))) == (3, 0, 0)
+def test_the_answer_is_right_and_closing_minutes_do_not_count() -> None:
+    assert verdict(*RIGHT).correct
+    assert verdict(*RIGHT, value_of(5 * MINUTE_US, Minute(1, 1, 0, 1))).correct
 
 
-def test_a_message_that_was_never_acknowledged_is_not_lost() -> None:
-    assert verdict(ledger_of(consumed([0, 1], 1.0), stored=2)) == (0, 0, 0)
+@pytest.mark.parametrize(
+    ("run", "wrong", "twice"),
+    [
+        (verdict(RIGHT[0]), 1, 0),
+        (verdict(*RIGHT, RIGHT[0]), 0, 1),
+        (verdict(RIGHT[0], value_of(MINUTE_US, Minute(2, 2, 2, 9))), 1, 0),
+        (verdict(*RIGHT, killed=None), 0, 0),
+    ],
+)
+def test_what_is_wrong_is_found(run: Run, wrong: int, twice: int) -> None:
+    assert not run.correct
+    assert (run.wrong, run.twice) == (wrong, twice)
+    console = Console(file=io.StringIO())
+    console.print(table_of(run))
 
 
-def test_two_accepted_acks_are_found() -> None:
-    ledger = ledger_of(consumed([0, 1, 2], 1.0), consumed([1], 9.0, deliveries=2))
-    assert verdict(ledger) == (0, 1, 0)
+def test_the_known_answer_is_that_of_the_consumer() -> None:
+    with memory_fabric() as fabric:
+        topic = fabric.topic("clicks", partitions=2)
+        counts = list(minutes.publish(topic, CLICKS))
+        assert counts[-1] == sum(end for _, end in topic.offsets())
+        found: Counter[int] = Counter()
+        checksums: Counter[int] = Counter()
+        for partition in range(2):
+            sessions = Sessionizer(end=is_end, timeout=30.0, delay=2.0, fragment_id=bytes)
+            assembler = Assembler(sessions, partition=partition)
+            for batch in topic.read(partition):
+                for each in assembler.take(Fragments.of_batch(batch), 0).results:
+                    record = decode_session(each.value)
+                    if record.key != CLOSING_KEY.decode():
+                        found[record.end_us // MINUTE_US] += 1
+                        checksums[record.end_us // MINUTE_US] += zlib.crc32(each.value)
+    known = minutes.expected(CLICKS)
+    assert {start // MINUTE_US: each.sessions for start, each in known.items()} == found
+    assert {start // MINUTE_US: each.checksum for start, each in known.items()} == checksums
 
 
-def test_a_second_first_delivery_has_no_cause() -> None:
-    ledger = ledger_of(consumed([0, 1, 2], 1.0, accepted=False), consumed([0, 1, 2], 9.0))
-    assert verdict(ledger) == (0, 0, 3)
+def test_the_pipeline_of_the_demo_is_in_order(tmp_path: Path) -> None:
+    text = minutes.PIPELINE.format(url="penstock://127.0.0.1:1", rows=5, timeout=30.0, delay=2.0)
+    (tmp_path / "demo.toml").write_text(text)
+    assert [step.name for step in read_pipeline(tmp_path / "demo.toml").steps] == [
+        "sessions", "minutes",
+    ]  # fmt: skip
 
 
-def test_a_delivery_after_the_lease_has_a_cause_and_one_within_it_has_none() -> None:
-    first = consumed([0, 1, 2], 1.0, accepted=False)
-    assert verdict(ledger_of(first, consumed([0, 1, 2], 3.5, 2))) == (0, 0, 0)
-    assert verdict(ledger_of(first, consumed([0, 1, 2], 1.5, 2))) == (0, 0, 3)
-
-
-def test_reports_of_two_consumers_may_arrive_in_any_order() -> None:
-    later, first = consumed([0, 1, 2], 3.5, 2), consumed([0, 1, 2], 1.0, accepted=False)
-    assert verdict(ledger_of(later, first)) == (0, 0, 0)
-
-
-def test_the_kill_is_a_cause_only_between_two_deliveries() -> None:
-    first, again = consumed([0, 1, 2], 1.0, accepted=False), consumed([0, 1, 2], 1.5, 2)
-    assert verdict(ledger_of(first, again, killed_s=1.2)) == (0, 0, 0)
-    assert verdict(ledger_of(first, again, killed_s=0.5)) == (0, 0, 3)
-
-
-def test_a_first_delivery_that_nobody_saw_was_lost_in_the_kill_or_has_no_cause() -> None:
-    again = consumed([0, 1, 2], 1.5, 2)
-    assert verdict(ledger_of(again, killed_s=1.2)) == (0, 0, 0)
-    assert verdict(ledger_of(again)) == (0, 0, 3)
-
-
-def test_the_same_delivery_count_twice_has_no_cause() -> None:
-    reports = [consumed([0, 1, 2], 1.0, accepted=False), consumed([0], 4.0, 2, accepted=False)]
-    ledger = ledger_of(*reports, consumed([0], 8.0, 2), consumed([1, 2], 4.0, 2))
-    assert verdict(ledger) == (0, 0, 1)
-
-
-def test_messages_carry_who_and_which() -> None:
-    values = message.make(3, 500, 10)
-    rows = message.read(values)
-    assert {len(value) for value in values} == {100}
-    assert rows["producer"].tolist() == [3] * 10
-    assert rows["number"].tolist() == list(range(500, 510))
-    assert len(set(rows["sent_ns"].tolist())) == 1
-
-
-def test_a_small_demo_keeps_every_promise() -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_small_demo_gives_the_answer() -> None:
+    pytest.importorskip("pyspark")
     output = io.StringIO()
     console = Console(file=output, width=100)
-    run = run_demo(20_000, console, lease=1.0)
-    console.print(table_of(run))
-    assert run.correct
-    assert run.complete
-    assert run.ledger.killed_ns is not None
-    assert run.recovery_seconds > 0
-    assert not any(process.is_alive() for process in run.processes)
-    text = output.getvalue()
-    assert "acknowledged and lost" in text
-    assert "SIGKILL" in text
+    run = run_demo(20_000, console, memory="700m")
+    show(run, console)
+    assert run.correct, output.getvalue()
+    assert "SIGKILL" in output.getvalue()

@@ -55,7 +55,11 @@ def test_rows_are_published_in_the_order_of_their_keys(fabric, monkeypatch) -> N
 def test_rows_are_pushed(fabric) -> None:
     queue = fabric.queue("q")
     assert queue.push_arrow(table(), compression="lz4").count == COUNT
-    assert drained(queue) == values()
+    delivery = queue.pop_batch(100)
+    popped = delivery.to_arrow()["value"].to_pylist()
+    assert popped == list(delivery.values)
+    delivery.ack(wait=True)
+    assert sorted(popped + drained(queue)) == values()
 
 
 def test_rows_are_staged(fabric) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import Run, invoke
 
 import penstock
 from penstock.errors import NotFoundError
@@ -56,3 +57,14 @@ def topic(fabric: penstock.Fabric) -> penstock.Topic:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def command(spark: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in the session of the tests, against the node of the tests."""
+    from penstock.cli.spark_command import Sparks
+
+    monkeypatch.setattr("penstock.spark.session", lambda *_, **__: spark, raising=False)
+    monkeypatch.setattr(Sparks, "stop", lambda _: None)
+    monkeypatch.setenv("PENSTOCK_URL", url)
+    return invoke

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import copy
 import random
+from functools import partial
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from penstock.consumers.generator import Clicks, is_end
 from penstock.consumers.sessions import Sessionizer, decode_session, session_order
 from penstock.spark import processor
+from penstock.spark.engines import InColumns, OneByOne
+from penstock.spark.packing import pack
 from penstock.spark.processor import BucketProcessor
 from penstock.spark.spread import names
 
@@ -60,29 +65,38 @@ class Handle:
         return ListCell(self.store, name)
 
 
+def packed(rows: Any, order: Any) -> pd.DataFrame:
+    """Rows of bucket 0 as a worker gets them."""
+    columns = {
+        "bucket": np.zeros(len(rows), np.int32), "key": rows.keys, "value": rows.values,
+        "time_us": rows.times_us, "place": rows.offsets,
+    }  # fmt: skip
+    batch = pa.RecordBatch.from_pydict(columns).take(pa.array(order))
+    [found] = pack([batch])
+    return found.to_pandas()
+
+
 def attempt(handle: Handle, worker: BucketProcessor, rows: Any) -> list[bytes]:
     worker.init(handle)
     found = worker.handleInputRows((names()[0],), iter(rows), TimerValues())
     return [value for frame in found for value in frame["value"]]
 
 
+@pytest.mark.parametrize("engine", [OneByOne, InColumns])
 @pytest.mark.parametrize("seed", range(5))
-def test_attempts_that_were_given_up_leave_nothing_behind(seed, monkeypatch) -> None:
+def test_attempts_that_were_given_up_leave_nothing_behind(seed, engine, monkeypatch) -> None:
     chance = random.Random(seed)
     clicks = Clicks(seed=seed, blocks=2, chains=40)
     handle = Handle()
-    worker = BucketProcessor(
-        Sessionizer(end=is_end, timeout=clicks.timeout, delay=clicks.delay, fragment_id=bytes)
+    sessionizer = Sessionizer(
+        end=is_end, timeout=clicks.timeout, delay=clicks.delay, fragment_id=bytes
     )
+    worker = BucketProcessor(partial(engine, sessionizer), None)
     memories: list[Any] = [type(processor._kept)() for _ in range(2)]  # of two processes
     found: list[bytes] = []
     for rows in clicks.batches(100):
-        frame = pd.DataFrame(
-            {"key": rows.keys, "value": rows.values, "time_us": rows.times_us,
-             "place": rows.offsets}
-        )  # fmt: skip
-        shuffled = frame.sample(frac=1, random_state=seed)
-        halves = [shuffled.iloc[:50], shuffled.iloc[50:]]
+        order = np.random.default_rng(seed).permutation(len(rows))
+        halves = [packed(rows, half) for half in np.array_split(order, 2) if len(half)]
         before = copy.deepcopy(handle.store)
         while True:
             monkeypatch.setattr(processor, "_kept", chance.choice(memories))

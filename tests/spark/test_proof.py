@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.cli.sparking.moments import KINDS, Kill, Seen, kinds_of
+from penstock.cli.sparking.moments import KINDS, QUEUE_KINDS, Kill, Seen, kinds_of
 from penstock.cli.sparking.report import as_json, figures
-from penstock.cli.sparking.run import Outcome, Plan, Proof, compared
+from penstock.cli.sparking.run import ROWS, Outcome, Plan, Proof, compared
 
 
 @pytest.mark.slow
@@ -22,6 +22,16 @@ def test_every_record_is_there_once(url, tmp_path, kind) -> None:
     assert outcome.correct, as_json(outcome)
     assert outcome.expected > 500
     assert outcome.failures > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_sink_that_forgets_who_it_is_is_caught(url, tmp_path) -> None:
+    plan = Plan("queue", kills=1, seed=8, failing=0, careless=True)
+    outcome = Proof(url, tmp_path, plan).perform()
+    assert outcome.kills[0].unnoted
+    assert not outcome.correct
+    assert (outcome.doubled, outcome.missing, outcome.wrong) == (ROWS, 0, 0)
 
 
 def outcome_of(expected: list[bytes], found: list[bytes], left: int = 0) -> Outcome:
@@ -58,7 +68,8 @@ def test_reports() -> None:
 
 
 def test_kinds_of_kills_take_turns() -> None:
-    found = kinds_of(9, random.Random(1))
+    found = kinds_of(9, KINDS, random.Random(1))
     assert set(found) == set(KINDS)
     assert max(Counter(found).values()) == 3
-    assert found == kinds_of(9, random.Random(1))
+    assert found == kinds_of(9, KINDS, random.Random(1))
+    assert set(kinds_of(5, QUEUE_KINDS, random.Random(1))) == {*KINDS, "reserved"}

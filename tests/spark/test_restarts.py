@@ -25,9 +25,9 @@ import sys
 from penstock.consumers.generator import is_end
 from penstock.spark import session, sessions
 
-url, topic, out, checkpoint, timeout, delay = sys.argv[1:]
+url, topic, out, checkpoint, timeout, delay, source = sys.argv[1:]
 spark = session(memory="700m", spark_sql_shuffle_partitions="2")
-reader = spark.readStream.format("penstock").option("servers", url).option("topic", topic)
+reader = spark.readStream.format(source).option("servers", url).option("topic", topic)
 df = reader.options(startingOffsets="earliest", maxRowsPerBatch=1000).load()
 found = sessions(df, end=is_end, timeout=float(timeout), delay=float(delay), fragment_id=bytes)
 writer = found.writeStream.format("parquet").option("checkpointLocation", checkpoint)
@@ -49,10 +49,12 @@ def committed(checkpoint: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_sessions_are_exact_over_kills(spark, url, topic, tmp_path) -> None:
+@pytest.mark.parametrize("source", ["penstock", "penstock-packed"])
+def test_sessions_are_exact_over_kills(source, spark, url, topic, tmp_path) -> None:
     publish(topic, CLICKS)
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
-    arguments = [url, topic.name, str(out), str(checkpoint), str(CLICKS.timeout), str(CLICKS.delay)]
+    times = [str(CLICKS.timeout), str(CLICKS.delay)]
+    arguments = [url, topic.name, str(out), str(checkpoint), *times, source]
     for batches in (2, 6):
         driver = started(*arguments)
         until = time.monotonic() + 180

@@ -18,6 +18,8 @@ from penstock.errors import InvalidError
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.functions import endswith, lit
+
 from penstock.spark import SESSION_JSON, sessions, stateful
 
 CLICKS = Clicks(seed=11, blocks=2, chains=150)
@@ -45,8 +47,10 @@ def by_consumer(topic: penstock.Topic, stateful: Any) -> list[bytes]:
     return found
 
 
-def stream_of(spark: Any, url: str, topic: penstock.Topic, rows: int) -> Any:
-    reader = spark.readStream.format("penstock").option("servers", url).option("topic", topic.name)
+def stream_of(
+    spark: Any, url: str, topic: penstock.Topic, rows: int, source: str = "penstock"
+) -> Any:
+    reader = spark.readStream.format(source).option("servers", url).option("topic", topic.name)
     return reader.options(startingOffsets="earliest", maxRowsPerBatch=rows).load()
 
 
@@ -64,15 +68,20 @@ def records(values: list[bytes]) -> list[SessionRecord]:
     return sorted(map(decode_session, values), key=session_order)
 
 
-def test_sessions_are_those_of_the_consumer(spark, url, topic, checkpoint, tmp_path) -> None:
+SETTINGS: dict[str, Any] = {
+    "end": is_end, "timeout": CLICKS.timeout, "delay": CLICKS.delay, "fragment_id": bytes,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", ["penstock", "penstock-packed"])
+def test_sessions_are_those_of_the_consumer(
+    source, spark, url, topic, checkpoint, tmp_path
+) -> None:
     publish(topic, CLICKS)
-    settings: dict[str, Any] = {
-        "end": is_end, "timeout": CLICKS.timeout, "delay": CLICKS.delay, "fragment_id": bytes,
-    }  # fmt: skip
     out = tmp_path / "out"
-    run(sessions(stream_of(spark, url, topic, 1500), **settings), out, checkpoint)
+    run(sessions(stream_of(spark, url, topic, 1500, source), **SETTINGS), out, checkpoint)
     found = values_in(spark, out)
-    assert sorted(found) == sorted(by_consumer(topic, Sessionizer(**settings)))
+    assert sorted(found) == sorted(by_consumer(topic, Sessionizer(**SETTINGS)))
     assert records(found) == sorted(CLICKS.answer(), key=session_order)
 
     from pyspark.sql.functions import col, from_json
@@ -83,6 +92,50 @@ def test_sessions_are_those_of_the_consumer(spark, url, topic, checkpoint, tmp_p
     row = parsed.where("session.count > 3").first()
     assert len(row.session.fragments) == row.session["count"]
     assert row.session.start_us == round(row["first"].timestamp() * 1e6)
+
+
+@pytest.mark.parametrize("source", ["penstock", "penstock-packed"])
+def test_a_batch_gives_all_sessions_of_it(source, spark, url, topic) -> None:
+    publish(topic, CLICKS)
+    reader = spark.read.format(source).option("servers", url).option("topic", topic.name)
+    found = [bytes(row.value) for row in sessions(reader.load(), **SETTINGS).collect()]
+    known = [each for each in found if b"~closing" not in each]
+    assert sorted(known) == sorted(by_consumer(topic, Sessionizer(**SETTINGS)))
+    assert len(found) == len(known) + topic.partitions, "what is open in the end is over, too"
+
+
+def test_buckets_and_a_condition_for_ends(spark, url, topic, checkpoint, tmp_path) -> None:
+    publish(topic, CLICKS)
+    # At once: partitions are not read in step, and a row is late by the latest of its bucket.
+    stream = stream_of(spark, url, topic, 100_000)
+    settings = SETTINGS | {"end": endswith("value", lit(b":END"))}
+    run(sessions(stream, **settings, buckets=3), tmp_path / "out", checkpoint)
+    found = [each for each in values_in(spark, tmp_path / "out") if b"~closing" not in each]
+    # The last fragment of all is of one bucket: what is open in the others is not over.
+    assert set(found) <= set(by_consumer(topic, Sessionizer(**SETTINGS)))
+    batch = spark.read.format("penstock").option("servers", url).option("topic", topic.name)
+    whole = sessions(batch.load(), **settings, buckets=3).where("reason != 'late'").collect()
+    values = [bytes(row.value) for row in whole if bytes(row.key) != b"~closing"]
+    assert records(values) == sorted(CLICKS.answer(), key=session_order)
+    assert len(set(values) - set(found)) < len(values) / 10
+
+
+def test_sessions_go_on_where_a_topic_has_grown(
+    spark, url, fabric, topic, checkpoint, tmp_path
+) -> None:
+    df = sessions(stream_of(spark, url, topic, 1200, "penstock-packed"), **SETTINGS)
+    *parts, (keys, values, times_us) = CLICKS.columns()
+    for number, (names, texts, times) in enumerate(parts):
+        topic.publish_many(texts, keys=names, timestamps=(times / 1e6).tolist())
+        topic.grow(partitions=3 + 2 * number)
+        if number == 1:
+            run(df, tmp_path / "out", checkpoint)  # some of it before the last growth
+    for partition in range(7):
+        times = (times_us / 1e6).tolist()
+        topic.publish_many(values, keys=keys, timestamps=times, partition=partition)
+    run(df, tmp_path / "out", checkpoint)
+    found = [each for each in values_in(spark, tmp_path / "out") if b"~closing" not in each]
+    assert records(found) == sorted(CLICKS.answer(), key=session_order)
 
 
 def test_late_fragments_can_be_had(spark, url, fabric, checkpoint, tmp_path) -> None:
@@ -115,14 +168,18 @@ def test_any_stateful_runs_in_spark(spark, url, topic, checkpoint, tmp_path) -> 
 
 
 def test_what_cannot_be_done_is_told(spark, url, topic) -> None:
-    df = spark.read.format("penstock").option("servers", url).option("topic", topic.name).load()
-    with pytest.raises(InvalidError, match="Use readStream"):
-        sessions(df, timeout=5.0)
     stream = stream_of(spark, url, topic, 10)
     with pytest.raises(InvalidError, match="Give `buckets`"):
         sessions(stream.drop("offset"), timeout=5.0)
     with pytest.raises(InvalidError, match="use 1 to"):
         sessions(stream, timeout=5.0, buckets=0)
+    with pytest.raises(Exception, match="only the messages of a topic"):
+        spark.readStream.format("penstock-packed").options(servers=url, queue="q").load()
+    packed = stream_of(spark, url, topic, 10, "penstock-packed")
+    with pytest.raises(InvalidError, match="by their partition"):
+        sessions(packed, timeout=5.0, buckets=4)
+    with pytest.raises(InvalidError, match="a fold or an encoder"):
+        sessions(stream, end=endswith("value", lit(b":END")), encoder=lambda record: b"")
 
 
 @pytest.mark.slow

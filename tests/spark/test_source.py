@@ -58,6 +58,12 @@ def test_a_batch_has_every_row_once(spark, url, topic) -> None:
     assert df.rdd.getNumPartitions() >= 2
 
 
+def test_a_topic_without_messages_has_no_rows(spark, url, topic) -> None:
+    df = spark.read.format("penstock").option("servers", url).option("topic", topic.name).load()
+    assert df.collect() == []
+    assert df.where("offset > 7").count() == 0
+
+
 def test_offsets_say_where_a_batch_begins_and_ends(spark, url, topic) -> None:
     fill(topic, 2000)
     ends = {each: end for each, (_, end) in enumerate(topic.offsets())}

@@ -23,11 +23,21 @@ DRIVER = """
 import sys
 from penstock.spark import session
 
-master, url, topic = sys.argv[1:]
+master, url, topic, copy, checkpoint = sys.argv[1:]
 spark = session(master, ship=True, spark_executor_memory="600m", spark_cores_max="2")
 reader = spark.read.format("penstock").option("servers", url).option("topic", topic)
 df = reader.option("minTasks", 4).load()
 print("rows", df.count())
+
+def writer_of(format, **more):
+    return format("penstock").options(servers=url, topic=copy, **more)
+
+writer_of(df.where("partition = 0").select("key", "value").write.format).mode("append").save()
+stream = spark.readStream.format("penstock").options(servers=url, topic=topic, minTasks=4)
+rows = stream.option("startingOffsets", "earliest").load().where("partition = 1")
+query = writer_of(rows.select("key", "value").writeStream.format, checkpointLocation=checkpoint)
+query.trigger(availableNow=True).start().awaitTermination()
+print("written")
 
 def where(_):
     import os, penstock.spark.source
@@ -87,15 +97,25 @@ def master(tmp_path) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_workers_of_a_cluster_read_a_topic_with_the_package_that_was_sent(
-    master, url, topic
+def test_workers_of_a_cluster_read_and_write_topics_with_the_package_that_was_sent(
+    master, url, fabric, topic, checkpoint
 ) -> None:
-    topic.publish_many([b"%d" % each for each in range(60_000)])
+    values = [b"%d" % each for each in range(60_000)]
+    topic.publish_many(values, keys=values)
+    copy = fabric.topic(f"{topic.name}-copy", partitions=2)
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, master, url, topic.name],
+        [sys.executable, "-c", DRIVER, master, url, topic.name, copy.name, checkpoint],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "rows 60000" in done.stdout
     assert "executors 2" in done.stdout
     assert "shipped True" in done.stdout
+    assert "written" in done.stdout
+    found = [
+        value
+        for partition in range(2)
+        for batch in copy.read(partition)
+        for value in batch.values
+    ]
+    assert sorted(found) == sorted(values)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.node.test_cluster import wait_for
+from tests.node.conftest import NodeProcess
+from tests.node.test_cluster import Nodes, wait_for
 
 import penstock
 from penstock.errors import ConflictError, InvalidError, NotFoundError
@@ -235,6 +236,52 @@ def test_an_empty_micro_batch_is_committed(url, topic) -> None:
     writer.commit([writer.write(iter([]))], 1)
     writer.commit([writer.write(rows(5))], 2)
     assert values(topic) == list(range(5))
+
+
+def test_a_node_that_is_killed_while_a_task_writes_is_waited_for(tmp_path) -> None:
+    node = NodeProcess(tmp_path / "data")
+    node.start()
+    try:
+        with node.connect() as fabric:
+            fabric.topic("t", partitions=2)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from rows(40_000)
+            node.end()
+            node.start()
+            yield from rows(40_000, 40_000)
+
+        writer = writer_of(node.url, topic="t")
+        staged = writer.write(batches())
+        node.end()
+        node.start()
+        writer.commit([staged], 0)
+        with node.connect() as fabric:
+            assert values(fabric.topic("t")) == list(range(80_000))
+    finally:
+        node.end()
+
+
+@pytest.mark.slow
+def test_another_node_takes_over(tmp_path) -> None:
+    nodes = Nodes(tmp_path)
+    try:
+        nodes.start(1, 2, 3)
+        wait_for(lambda: nodes.whole(1, 2, 3))
+        url = ",".join(process.listen for process in nodes.processes.values())
+        with penstock.connect(url) as fabric:
+            topic = fabric.topic("t", partitions=6)
+            writer = writer_of(url, topic="t", timeout="60")
+            first, second = writer.write(rows(1000)), writer.write(rows(1000, 1000))
+            nodes.processes[2].end()
+            writer.commit([first], 0)
+            writer.commit([second], 1)
+            again = writer_of(url, topic="t", timeout="60")
+            again.commit([again.write(rows(1000, 1000))], 1)
+            assert wait_for(lambda: len(values(topic)) >= 2000, 60)
+            assert values(topic) == list(range(2000))
+    finally:
+        nodes.end()
 
 
 def test_small_record_batches_are_gathered() -> None:

@@ -15,9 +15,12 @@ from penstock.cli import (
     consume,
     doctor,
     group,
+    metrics,
+    pipeline,
     publication,
     queue,
     serve,
+    spark,
     stats,
     table,
     top,
@@ -27,7 +30,8 @@ from penstock.cli.command import new_app, told_errors
 
 OTHERS = {
     "bench": "Measure this machine: queues, topics, and what its disk and loopback allow.",
-    "demo": "Show what Penstock does, in a minute.",
+    "demo": "Show what Penstock does, with Spark: clicks to sessions to minutes, killed half way.",
+    "demo-node": "Show what a node does: killed at work, and nothing is lost or doubled.",
     "sim": "Run the simulator: many nodes, faults, one seed.",
 }
 """Commands that are programs of their own: a module of this package with a function of its name."""
@@ -41,19 +45,28 @@ app.command()(consume.consume)
 app.add_typer(table.app, name="table")
 app.add_typer(publication.app, name="publication")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(metrics.app, name="metrics")
+app.add_typer(spark.app, name="spark")
+app.add_typer(pipeline.app, name="pipeline")
 app.command()(top.top)
 app.command()(stats.stats)
 app.command()(doctor.doctor)
 app.command()(stats.version)
 
 
+def module_name(command: str) -> str:
+    """Where a command of `OTHERS` is, and what its function is called."""
+    return command.replace("-", "_")
+
+
 def _hand_over(name: str) -> None:
     """A command that is imported only when it is called, with all arguments for itself."""
+    named = module_name(name)
 
     def run(context: typer.Context) -> None:
-        module = importlib.import_module(f"penstock.cli.{name}")
+        module = importlib.import_module(f"penstock.cli.{named}")
         program = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        program.command()(getattr(module, name))
+        program.command()(getattr(module, named))
         with told_errors(as_json="--json" in context.args):
             program(context.args, prog_name=f"penstock {name}")
 
@@ -62,7 +75,7 @@ def _hand_over(name: str) -> None:
 
 
 for _name in OTHERS:
-    if importlib.util.find_spec(f"penstock.cli.{_name}") is not None:
+    if importlib.util.find_spec(f"penstock.cli.{module_name(_name)}") is not None:
         _hand_over(_name)
 
 

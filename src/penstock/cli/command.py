@@ -21,12 +21,12 @@ INTERRUPTED = 130
 P = ParamSpec("P")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-_Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The node to connect to.")]
-_Path = Annotated[
+Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The node to connect to.")]
+DataPath = Annotated[
     str | None,
     typer.Option("--path", metavar="DIR", help="Open a data directory here, without a node."),
 ]
-_Namespace = Annotated[str, typer.Option("--namespace", help="Where the names live.")]
+Namespace = Annotated[str, typer.Option("--namespace", help="Where the names live.")]
 _Timeout = Annotated[
     float, typer.Option("--timeout", parser=duration, metavar="TIME", help="Of every request.")
 ]
@@ -52,22 +52,27 @@ def new_app(help_text: str) -> typer.Typer:
 
 def on_fabric(function: Callable[Concatenate[Here, P], None]) -> Callable[..., None]:
     """A command that works on a fabric: it gets the options that say which, and `--json`."""
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-
     call: Callable[..., None] = function
 
     def run(
         *,
-        url: _Url = DEFAULT_URL,
-        path: _Path = None,
-        namespace: _Namespace = "default",
+        url: Url = DEFAULT_URL,
+        path: DataPath = None,
+        namespace: Namespace = "default",
         timeout: _Timeout = 5.0,
         json: Json = False,
         **given: Any,
     ) -> None:
-        with told_errors(json), _opened(url, path, namespace, timeout) as fabric:
+        with told_errors(json), fabric_at(url, path, namespace, timeout) as fabric:
             call(Here(fabric, Output(json)), **given)
 
+    return with_options_of(run, function)
+
+
+def with_options_of(run: Callable[..., None], function: Callable[..., None]) -> Callable[..., None]:
+    """`run` for typer: it has the options of a command but its first parameter, then its own but
+    the last, which takes those of the command."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     shared = list(inspect.signature(run, eval_str=True).parameters.values())[:-1]
     named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in [*own, *shared]]
     run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
@@ -94,7 +99,8 @@ def told_errors(as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(url: str, path: str | None, namespace: str, timeout: float) -> Iterator[Fabric]:
+def fabric_at(url: str, path: str | None, namespace: str, timeout: float) -> Iterator[Fabric]:
+    """A fabric: of a data directory, or else of the node at `url`."""
     import penstock
     from penstock.errors import DeadlineError
 

@@ -1,15 +1,11 @@
-"""`penstock demo`: a node is killed at work, and nothing is lost, doubled or stuck."""
+"""`penstock demo`: clicks to sessions to minutes by Spark, killed half way, against the answer."""
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,157 +14,152 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from penstock import connect
+import penstock
 from penstock.cli.benchmarks.processes import NodeProcess
 from penstock.cli.benchmarks.report import console_for
 from penstock.cli.command import told_errors
-from penstock.cli.demonstration import clients
-from penstock.cli.demonstration.clients import Consumed, Pushed
-from penstock.cli.demonstration.ledger import Ledger
+from penstock.cli.demonstration import minutes
+from penstock.cli.demonstration.minutes import Minute
+from penstock.cli.demonstration.pipeline_run import PipelineRun
+from penstock.cli.plot import bars
+from penstock.consumers import Clicks
+from penstock.errors import UnavailableError
 
-PRODUCERS = 2
-CONSUMERS = 2
-BATCH = 1000
-LEASE_SECONDS = 2.0
-STALL_SECONDS = 30.0  # without any report: something is wrong, and the books tell what
-_TICK_SECONDS = 0.1
+PARTITIONS = 2
+BLOCKS = 4
+CLICKS_OF_A_CHAIN = 16  # about: two sessions of eight
+BATCHES = 10
+KILL_AT = 0.4  # of the fragments
+STALL_S = 600.0  # without any progress
+MOST_BARS = 20
+_STEP_S = 0.2
 
 
 @dataclass
 class Run:
-    """One demo: its processes, its books, its times."""
+    """One demo: what went in, what came out, and how long it took."""
 
-    per_producer: int
-    ledger: Ledger
-    pipes: list[Connection] = field(default_factory=list)
-    processes: list[BaseProcess] = field(default_factory=list)
-    started: float = 0.0
+    clicks: Clicks
+    fragments: int = 0
+    expected: dict[int, Minute] = field(default_factory=dict)
+    found: dict[int, Minute] = field(default_factory=dict)
+    twice: int = 0
+    killed_after: int | None = None
     seconds: float = 0.0
-    recovery_seconds: float = 0.0
-
-    @property
-    def messages(self) -> int:
-        """Of all producers."""
-        return self.per_producer * PRODUCERS
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything was stored and consumed."""
-        ledger = self.ledger
-        return ledger.stored == self.messages and ledger.accepted >= self.messages
-
-    @property
-    def failed(self) -> bool:
-        """Whether a client gave up: then there is nothing to wait for."""
-        return any(process.exitcode for process in self.processes)
+    again_seconds: float = 0.0
 
     @property
     def correct(self) -> bool:
-        """Whether every promise held."""
-        ledger = self.ledger
-        broken = ledger.lost or ledger.acked_twice or ledger.without_cause
-        return ledger.stored == self.messages and not broken
+        """Whether every minute came once, with the sessions that belong to it."""
+        return self.killed_after is not None and not self.twice and self.found == self.expected
 
-    def take_reports(self) -> bool:
-        """Enters what the clients report within a moment; whether there was something."""
-        ready = wait(self.pipes, _TICK_SECONDS)
-        for pipe in ready:
-            assert isinstance(pipe, Connection)
-            try:
-                report: Pushed | Consumed = pipe.recv()
-            except EOFError:  # a client has ended
-                self.pipes.remove(pipe)
-                pipe.close()
-                continue
-            if isinstance(report, Pushed):
-                self.ledger.pushed(report)
-            else:
-                self.ledger.consumed(report)
-        return bool(ready)
+    @property
+    def wrong(self) -> int:
+        """Minutes that are missing, were not to come, or have other sessions."""
+        starts = self.expected.keys() | self.found.keys()
+        return sum(self.expected.get(each) != self.found.get(each) for each in starts)
 
 
-def run_demo(messages: int, console: Console, lease: float = LEASE_SECONDS) -> Run:
+def run_demo(fragments: int, console: Console, seed: int = 7, memory: str = "1g") -> Run:
     """Runs the demo in a directory that is removed afterwards."""
-    per_producer = max(messages // PRODUCERS, 1)
-    run = Run(per_producer, Ledger(PRODUCERS, per_producer, lease))
+    chains = max(10, fragments // (BLOCKS * CLICKS_OF_A_CHAIN))
+    run = Run(Clicks(seed, BLOCKS, chains, timeout=30.0, delay=2.0))
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
-        data = Path(directory, "node")
-        node = NodeProcess(data)
-        try:
+        folder = Path(directory)
+        with NodeProcess(folder / "node", aside=True) as node:
             console.print(f"A node serves {node.url}.")
-            with connect(node.url) as fabric:
-                fabric.queue(clients.QUEUE)
-            with _clients(run, node.url, lease):
-                node = _work(run, node, data, console)
-        finally:
-            node.stop()
+            with penstock.connect(node.url, timeout=30.0) as fabric, _progress(console) as progress:
+                _publish(run, fabric, progress)
+                file = _pipeline(run, folder, node.url, progress.console)
+                _work(run, fabric, file, progress, memory)
+                values = [
+                    message.value
+                    for message in fabric.topic("minutes").subscribe(
+                        idle_timeout=1.0
+                    )
+                ]
+    last_us = max(run.expected, default=0)
+    run.found, run.twice = minutes.received(values, last_us)
     return run
 
 
-def _work(run: Run, node: NodeProcess, data: Path, console: Console) -> NodeProcess:
-    """Follows the clients until all is consumed; kills the node half way. The node that runs."""
-    run.started = heard = time.monotonic()
-    with _progress(console) as progress:
-        bars = [progress.add_task(name, total=run.messages) for name in ("stored", "consumed")]
-        while not (run.complete or run.failed) and time.monotonic() - heard < STALL_SECONDS:
-            if run.take_reports():
-                heard = time.monotonic()
-            if run.ledger.killed_ns is None and run.ledger.stored >= run.messages // 2:
-                node = _kill_and_restart(run, node, data, progress.console)
-                heard = time.monotonic()
-            progress.update(bars[0], completed=run.ledger.stored)
-            progress.update(bars[1], completed=run.ledger.accepted)
-        run.seconds = time.monotonic() - run.started
-    return node
+def _publish(run: Run, fabric: penstock.Fabric, progress: Progress) -> None:
+    fabric.topic("minutes", partitions=1)
+    topic = fabric.topic("clicks", partitions=PARTITIONS)
+    bar = progress.add_task("fragments published", total=None)
+    for count in minutes.publish(topic, run.clicks):
+        run.fragments = count
+        progress.update(bar, completed=count)
+    progress.update(bar, total=run.fragments)
+    run.expected = minutes.expected(run.clicks)
 
 
-def _kill_and_restart(run: Run, node: NodeProcess, data: Path, console: Console) -> NodeProcess:
-    run.ledger.killed_ns = time.monotonic_ns()
-    node.kill()
-    console.print(f"Half way: the node was killed (SIGKILL, process {node.pid}).")
-    again = NodeProcess(data, node.address)
-    run.recovery_seconds = again.start_seconds
-    console.print(f"It is back after {run.recovery_seconds:.2f} s, on the same directory and port.")
-    return again
+def _pipeline(run: Run, folder: Path, url: str, console: Console) -> Path:
+    """Writes the pipeline, and shows it."""
+    from penstock.spark.pipelines import as_tree, read_pipeline
+
+    file = folder / "demo.toml"
+    text = minutes.PIPELINE.format(
+        url=url, rows=max(1, run.fragments // BATCHES), timeout=run.clicks.timeout,
+        delay=run.clicks.delay,
+    )  # fmt: skip
+    file.write_text(text, encoding="utf-8")
+    for line in as_tree(read_pipeline(file)):
+        console.print(f"  {line}", markup=False, highlight=False)
+    return file
 
 
-@contextmanager
-def _clients(run: Run, url: str, lease: float) -> Iterator[None]:
-    """Producers and consumers; all have ended when it is left."""
-    context = multiprocessing.get_context("spawn")
-    work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-        *((clients.consume, (url, number, lease)) for number in range(CONSUMERS)),
-        *((clients.produce, (url, n, run.per_producer, BATCH)) for n in range(PRODUCERS)),
-    ]
-    try:
-        for target, arguments in work:
-            here, there = context.Pipe(duplex=False)
-            run.pipes.append(here)
-            process = context.Process(target=target, args=(*arguments, there))
-            run.processes.append(process)
-            process.start()
-            there.close()  # so that the pipe ends with the process
-        yield
-    finally:
-        for started in run.processes:
-            _end(started)
-        for pipe in run.pipes:
-            pipe.close()
+def _work(
+    run: Run, fabric: penstock.Fabric, file: Path, progress: Progress, memory: str
+) -> None:
+    """Runs the pipeline, kills it on the way, and runs it again to the end."""
+    started = time.monotonic()
+    bar = progress.add_task("starting Spark", total=run.fragments)
+    log = file.with_suffix(".log")
+    with PipelineRun(file, log, memory) as first:
+        if _follow(run, first, progress, bar, until=round(run.fragments * KILL_AT)):
+            run.killed_after = round(progress.tasks[bar].completed)
+            first.kill()
+            progress.console.print(
+                f"After {run.killed_after:,} fragments the query was killed (SIGKILL): driver, "
+                "Java and workers. It is started again."
+            )
+    again = time.monotonic()
+    progress.update(bar, description="starting Spark again")
+    with PipelineRun(file, log, memory) as second:
+        _follow(run, second, progress, bar)
+        if second.wait():
+            raise UnavailableError(f"the pipeline failed:\n{second.words()}", advice=" ")
+    run.seconds = time.monotonic() - started
+    run.again_seconds = time.monotonic() - again
 
 
-def _end(process: BaseProcess) -> None:
-    if process.pid is None:
-        return
-    process.terminate()
-    process.join(5.0)
-    if process.is_alive():
-        process.kill()
-        process.join()
+def _follow(
+    run: Run, process: PipelineRun, progress: Progress, bar: Any, until: int | None = None
+) -> bool:
+    """Shows how the pipeline goes on, until it ends; or until so many fragments were read: True."""
+    heard = time.monotonic()
+    while (told := process.next(_STEP_S)) is not None:
+        if time.monotonic() - heard > STALL_S:
+            raise UnavailableError(f"nothing goes on:\n{process.words()}", advice=" ")
+        if not told:
+            continue
+        heard = time.monotonic()
+        if told["lag"] is None:
+            continue
+        done = run.fragments - told["lag"]
+        text = f"batch {told['batch']:>2}, {told['rows_per_second']:>9,.0f}/s"
+        progress.update(bar, completed=done, description=text)
+        if until is not None and done >= until and told["event"] == "progress":
+            return True
+    if until is not None and process.wait():
+        raise UnavailableError(f"the pipeline failed:\n{process.words()}", advice=" ")
+    return False
 
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description:9}"),
+        TextColumn("{task.description:24}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -176,51 +167,54 @@ def _progress(console: Console) -> Progress:
     )
 
 
+def show(run: Run, console: Console) -> None:
+    """What came out: a plot of the minutes, and a table of sums."""
+    sessions = [each.sessions for each in run.found.values()]
+    starts = [datetime.fromtimestamp(each / 1e6, UTC) for each in run.found]
+    step = -(-len(sessions) // MOST_BARS) or 1
+    labels = [f"{each:%H:%M}" for each in starts[::step]]
+    sums = [sum(sessions[at : at + step]) for at in range(0, len(sessions), step)]
+    console.print(f"Sessions by {'minute' if step == 1 else f'{step} minutes'}:")
+    for line in bars(labels, sums):
+        console.print(f"  {line}", markup=False, highlight=False)
+    console.print(table_of(run))
+
+
 def table_of(run: Run) -> Table:
-    """What came out; the first three rows have to be zero."""
-    ledger = run.ledger
-    table = Table(title="What came out", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for label, count in (
-        ("acknowledged and lost", ledger.lost),
-        ("acked twice", ledger.acked_twice),
-        ("delivered again without a cause", ledger.without_cause),
-    ):
-        table.add_row(label, f"[{'red' if count else 'green'}]{count:,}[/]")
-    rows = {
-        "messages stored": f"{ledger.stored:,} of {run.messages:,}",
-        "messages consumed": f"{ledger.accepted:,}",
-        "delivered again (lease ran out, or the kill)": f"{ledger.delivered_again:,}",
-        "all in all": f"{run.seconds:.1f} s",
-        "stored and consumed, outage included": f"{run.messages / run.seconds:,.0f} messages/s",
-        f"push of {BATCH:,}, p50 / p99": _pair(
-            ledger.push_quantile(0.5), ledger.push_quantile(0.99)
-        ),
-        "end to end, p50 / p99": _pair(ledger.wait_quantile(0.5), ledger.wait_quantile(0.99)),
-        "recovery, start of the process included": f"{run.recovery_seconds:.2f} s",
-        "longest push: the outage as a producer saw it": f"{ledger.push_quantile(1.0):.2f} s",
-    }
-    for label, text in rows.items():
-        table.add_row(label, text)
+    """What came out, against the answer that is known from how the fragments were made."""
+    table = Table(title="What came out")
+    for name in ("", "by Spark", "known"):
+        table.add_column(name, justify="left" if not name else "right")
+    for name in Minute._fields:
+        known = sum(getattr(each, name) for each in run.expected.values())
+        found = sum(getattr(each, name) for each in run.found.values())
+        table.add_row(name, f"{found:,}", f"{known:,}")
+    table.add_row("minutes", f"{len(run.found):,}", f"{len(run.expected):,}")
+    for label, count in (("minutes that are wrong", run.wrong), ("that came twice", run.twice)):
+        table.add_row(label, f"[{'red' if count else 'green'}]{count:,}[/]", "0")
+    table.add_row("fragments read", f"{run.fragments:,}", "")
+    killed = "never" if run.killed_after is None else f"after {run.killed_after:,}"
+    table.add_row("killed", killed, "")
+    table.add_row("all in all, both starts of Spark included", f"{run.seconds:.1f} s", "")
+    table.add_row("of it after the kill", f"{run.again_seconds:.1f} s", "")
     return table
 
 
-def _pair(first: float, second: float) -> str:
-    return f"{first * 1e3:,.1f} / {second * 1e3:,.1f} ms"
-
-
 def demo(
-    messages: Annotated[int, typer.Option(min=PRODUCERS, help="How many.")] = 1_000_000,
+    fragments: Annotated[int, typer.Option(min=1000, help="About how many.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="The same clicks for the same.")] = 7,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Of Spark's driver.")] = "1g",
 ) -> None:
-    """Kill a node at work, start it again, and check that every message was dealt with once."""
+    """Turn clicks into sessions and sessions into minutes with Spark, kill the query on the way,
+    and compare what comes out with the answer."""
     console = console_for()
     with told_errors(as_json=False):
-        run = run_demo(messages, console)
-    console.print(table_of(run))
+        run = run_demo(fragments, console, seed, memory)
+    show(run, console)
     if not run.correct:
-        console.print("[red]A promise was broken.[/]")
+        console.print("[red]That is not the answer.[/]")
         raise typer.Exit(1)
+    console.print("[green]Every session once, and every minute as it has to be.[/]")
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -19,6 +19,7 @@ from penstock.consumers.fragments import NEVER_US, Fragment, Fragments, Rows
 from penstock.consumers.held import Held
 from penstock.consumers.ledger import Ledger
 from penstock.consumers.moved import Moved
+from penstock.consumers.objects import FOREVER_US
 from penstock.consumers.progress import Progress, SnapshotRef, name_of
 from penstock.consumers.replay import Replay
 from penstock.consumers.runs import RunFolding
@@ -150,6 +151,17 @@ class Assembler(Generic[S]):
             self._end_replay()
             self._advance_by_clock(now_us)
             self._broken = False
+        return self._finished_step()
+
+    def finish(self) -> Step:
+        """There is nothing more to come: time goes on for ever, so that silence ends what it can.
+
+        For input that has an end. After that only the step counts.
+        """
+        self._check_usable()
+        self._broken = True
+        self._end_replay()
+        self._advance(FOREVER_US)
         return self._finished_step()
 
     def _check_usable(self) -> None:

@@ -74,7 +74,8 @@ class RunFolding(Generic[S]):
 
     def _groups(self, rows: Rows, codes: Longs) -> list[_Group]:
         ends = self._ends(rows.values)
-        starts = self._starts(rows.times_us, codes, ends)
+        folding = self._folding
+        starts = group_starts(rows.times_us, codes, ends, folding.timeout_us, folding.eager)
         stops = np.append(starts[1:], len(rows))
         columns = (
             starts,
@@ -88,19 +89,6 @@ class RunFolding(Generic[S]):
             np.minimum.reduceat(rows.high_us, starts),  # it ascends with the offset
         )
         return list(map(_Group._make, zip(*(each.tolist() for each in columns), strict=True)))
-
-    def _starts(self, times_us: Longs, codes: Longs, ends: Flags) -> Longs:
-        """The first row of each group: another key, a silence, or an end before it."""
-        fresh = codes[1:] != codes[:-1]
-        if self._folding.timeout_us is not None:
-            fresh |= times_us[1:] - times_us[:-1] > self._folding.timeout_us
-        if self._folding.eager:
-            fresh |= ends[:-1]
-        else:  # an end takes in all fragments of its own time
-            end = np.maximum.accumulate(np.where(ends, np.arange(len(codes)), -1))[:-1]
-            ended = (end >= 0) & (times_us[end] == times_us[:-1]) & (codes[end] == codes[:-1])
-            fresh |= ended & (times_us[1:] != times_us[:-1])
-        return np.concatenate((np.zeros(1, np.int64), np.flatnonzero(fresh) + 1))
 
     def _fold_group(self, key: bytes, rows: Rows, group: _Group) -> None:
         folding = self._folding
@@ -166,3 +154,20 @@ class RunFolding(Generic[S]):
         over, self._over = self._over, []
         for _, found, about in sorted(over, key=lambda each: each[0]):
             self._folding.deliver(found, about)
+
+
+def group_starts(
+    times_us: Longs, codes: Longs, ends: Flags, timeout_us: int | None, eager: bool
+) -> Longs:
+    """The first row of each object, among rows by (code of the key, time): another key, a silence,
+    or an end before it."""
+    fresh = codes[1:] != codes[:-1]
+    if timeout_us is not None:
+        fresh |= times_us[1:] - times_us[:-1] > timeout_us
+    if eager:
+        fresh |= ends[:-1]
+    else:  # an end takes in all fragments of its own time
+        end = np.maximum.accumulate(np.where(ends, np.arange(len(codes)), -1))[:-1]
+        ended = (end >= 0) & (times_us[end] == times_us[:-1]) & (codes[end] == codes[:-1])
+        fresh |= ended & (times_us[1:] != times_us[:-1])
+    return np.concatenate((np.zeros(1, np.int64), np.flatnonzero(fresh) + 1))

@@ -85,18 +85,23 @@ class Sessionizer(BulkStateful[SessionState]):
             late=late,
         )
         self._end = end
-        self._id_of = fragment_id
+        self.fragment_id = fragment_id
         self._fold = fold
         self._initial = initial
         self._encoder = encoder
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its records are those of the fragments themselves, in JSON."""
+        return self._fold is None and self._encoder is msgspec.json.encode
 
     def open(self, key: bytes) -> SessionState:
         return SessionState([], self._initial, set())
 
     def on_message(self, state: SessionState, fragment: Fragment) -> None:
         _, value, time_us, _ = fragment
-        if self._id_of is not None:
-            name = self._id_of(value)
+        if self.fragment_id is not None:
+            name = self.fragment_id(value)
             if name in state.seen:
                 return
             state.seen.add(name)
@@ -112,14 +117,14 @@ class Sessionizer(BulkStateful[SessionState]):
                 self.on_message(state, Fragment(run.key, value, time_us, offset))
             return
         pieces: Iterable[Piece] = zip(run.times_us.tolist(), run.values, strict=True)
-        if self._id_of is not None:
+        if self.fragment_id is not None:
             fresh = self._fresh(state.seen, run.values)
             pieces = [piece for piece, is_fresh in zip(pieces, fresh, strict=True) if is_fresh]
         state.pieces.extend(pieces)
 
     def _fresh(self, seen: set[Any], values: list[bytes]) -> list[bool]:
-        assert self._id_of is not None
-        names = list(map(self._id_of, values))
+        assert self.fragment_id is not None
+        names = list(map(self.fragment_id, values))
         fresh = []
         for name in names:
             fresh.append(name not in seen)
@@ -136,7 +141,7 @@ class Sessionizer(BulkStateful[SessionState]):
             text(about.key),
             about.first_us,
             about.last_us,
-            about.count if self._id_of is None else len(state.seen),
+            about.count if self.fragment_id is None else len(state.seen),
             about.reason,
             [(time_us, value.decode(*_TEXT)) for time_us, value in sorted(state.pieces)],
             state.folded,

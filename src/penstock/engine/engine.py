@@ -331,6 +331,8 @@ class Engine:
             "files": len(self.files),
             "unwritten_bytes": self.journal.pending_bytes,
             "syncs": self.journal.syncs,
+            "appended_records": self.journal.appended_records,
+            "appended_bytes": self.journal.appended_bytes,
             "read_damage": list(self.read_damage),
             "repaired": 0 if self.mender is None else self.mender.repaired,
             "recovered": self.recovered,

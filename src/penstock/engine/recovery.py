@@ -81,12 +81,8 @@ def open_engine(
     readable and it is not known what it said, unless the damage is accepted.
     """
     report = Report()
-    checkpoint = read_checkpoint(disk)
-    if checkpoint is None:
-        checkpoint = _create(disk, Identity(directory, shards))
-    if "identity" not in checkpoint.sections:
-        raise DamagedError(f"{_SECTIONS}: {', '.join(checkpoint.damaged)}; no node can do without")
-    identity = msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
+    checkpoint = read_checkpoint(disk) or _create(disk, Identity(directory, shards))
+    identity = _identity_of(checkpoint)
     fabric = Fabric(identity.shards, now_us, node, identity.directory)
     files = _load(fabric, checkpoint, report, accept_damage)
     sealed = _take_journal(files)
@@ -136,6 +132,12 @@ def _create(disk: Disk, identity: Identity) -> Checkpoint:
     checkpoint = read_checkpoint(disk)
     assert checkpoint is not None
     return checkpoint
+
+
+def _identity_of(checkpoint: Checkpoint) -> Identity:
+    if "identity" not in checkpoint.sections:
+        raise DamagedError(f"{_SECTIONS}: {', '.join(checkpoint.damaged)}; no node can do without")
+    return msgspec.msgpack.decode(checkpoint.sections["identity"], type=Identity)
 
 
 def _load(fabric: Fabric, checkpoint: Checkpoint, report: Report, accept_damage: bool) -> Files:

@@ -9,7 +9,7 @@ there before, everything is written anew.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.consumers.assembler import Assembler
 from penstock.consumers.fragments import Fragments, pick
+from penstock.consumers.moved import Moved
 from penstock.consumers.progress import Progress
 from penstock.consumers.stateful import Stateful
 from penstock.consumers.steps import Step
@@ -46,6 +47,13 @@ class _Chunk(msgspec.Struct, array_like=True, frozen=True):
     offsets: bytes
 
 
+class _Name(msgspec.Struct, array_like=True, frozen=True):
+    """What the heads of all kinds of buckets begin with."""
+
+    version: int
+    token: bytes
+
+
 class Saved(NamedTuple):
     """What has to be stored together. `replaces`: the chunks before this one have to go."""
 
@@ -71,11 +79,12 @@ class Bucket(Generic[S]):
         self._fresh: list[Fragments] = []  # that wait, and are not in the log
         self._waiting: list[Fragments] = []  # that waited when they were put in the log
         self._base_bytes = self._log_bytes = self._taken_us = 0
+        self._is_stale = False  # the log has what is not here any more
         self.token = b""
         if head is None:
             self._assembler = Assembler(stateful, partition=number)
         else:
-            self._restore(_decoded(head, _Head), [_decoded(each, _Chunk) for each in chunks])
+            self._restore(decoded(head, _Head), [decoded(each, _Chunk) for each in chunks])
 
     def _restore(self, head: _Head, chunks: list[_Chunk]) -> None:
         if head.version != VERSION:
@@ -115,10 +124,33 @@ class Bucket(Generic[S]):
         """The clock has gone on without fragments."""
         return self._assembler.tick(now_us, at_end=True)
 
-    def save(self) -> Saved:
-        """What has changed since the last call, to be stored before the next fragments come."""
+    def flush(self) -> Step:
+        """There is nothing more to come: time goes on for ever."""
+        return self._assembler.finish()
+
+    def parted(self, number: int, moved: Moved) -> Bucket[S]:
+        """A bucket of some of the keys, which are no business of this one any more; time in it is
+        what it is here."""
+        waiting = self._still_waiting(self._waiting + self._fresh)
+        other = Bucket(self._stateful, number)
+        other._assembler = Assembler.load(
+            self._stateful, self._assembler.seed(moved.has), partition=number
+        )
+        other._taken_us = self._taken_us
+        other._fresh = _of_keys(waiting, moved.has)
+        self._assembler.give_up(moved)
+        self._waiting, self._fresh = [], _of_keys(waiting, lambda key: not moved.has(key))
+        self._is_stale = True
+        return other
+
+    def save(self, *, full: bool = False) -> Saved:
+        """What has changed since the last call, to be stored before the next fragments come.
+
+        `full`: all that there is, instead of what was stored before.
+        """
         self.token = secrets.token_bytes(12)
-        replaces = self._log_bytes > max(SMALL_LOG_BYTES, self._base_bytes)
+        full, self._is_stale = full or self._is_stale, False
+        replaces = full or self._log_bytes > max(SMALL_LOG_BYTES, self._base_bytes)
         snapshot = self._assembler.snapshot(self.token, full=replaces)
         if replaces:
             self._fresh = self._still_waiting(self._waiting) + self._fresh
@@ -151,7 +183,7 @@ class Bucket(Generic[S]):
 
 def token_of(head: bytes) -> bytes:
     """Which `save` a head is of."""
-    return _decoded(head, _Head).token
+    return decoded(head, _Name).token
 
 
 def check_stateful(stateful: Stateful[S]) -> None:
@@ -168,6 +200,11 @@ def _picked(part: Fragments, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) ->
         pick(part.keys, rows), pick(part.values, rows), part.times_us[rows], part.offsets[rows],
         part.arrived_us[rows],
     )  # fmt: skip
+
+
+def _of_keys(parts: list[Fragments], has: Callable[[bytes], bool]) -> list[Fragments]:
+    picked = [_picked(part, np.flatnonzero(list(map(has, part.keys)))) for part in parts]
+    return [part for part in picked if len(part)]
 
 
 def _joined(parts: list[Fragments]) -> Fragments:
@@ -200,7 +237,8 @@ def _fragments(chunk: _Chunk) -> Fragments:
 T = TypeVar("T")
 
 
-def _decoded(packed: bytes, kind: type[T]) -> T:
+def decoded(packed: bytes, kind: type[T]) -> T:
+    """A part of the state; ProtocolError if it is something else."""
     try:
         return msgspec.msgpack.decode(packed, type=kind)
     except msgspec.MsgspecError as error:

@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 from penstock.errors import NotFoundError
@@ -23,6 +24,18 @@ for argument do
 done
 exec "{java}" "$@"
 """
+
+
+def main() -> int:
+    """Prints the JAVA_HOME that Spark is started with; 1 if there is none."""
+    from penstock.spark.setup import cache_folder
+
+    try:
+        print(find_java(cache_folder()))
+    except NotFoundError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def find_java(cache: Path) -> Path:
@@ -76,3 +89,7 @@ def _packaged(cache: Path) -> Path | None:
     script.write_text(_WRAPPER.format(java=home / "bin" / "java"), encoding="utf-8")
     script.chmod(0o755)
     return wrapped
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.consumers.sessions import Encoder, Fold, Sessionizer
 from penstock.consumers.stateful import LatePolicy, Stateful
 from penstock.errors import InvalidError
 from penstock.spark.buckets import check_stateful
-from penstock.spark.spread import name_column
+from penstock.spark.plans import Rows, assembled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,8 +21,6 @@ SESSION_JSON = (
 )
 """What `from_json` takes to read the values that `sessions` gives."""
 
-MOST_BUCKETS = 10_000
-
 
 def sessions(
     df: DataFrame,
@@ -29,7 +28,7 @@ def sessions(
     key: str = "key",
     value: str = "value",
     time: str = "timestamp",
-    end: Callable[[bytes], bool] | None = None,
+    end: Callable[[bytes], bool] | Column | None = None,
     timeout: float | None = None,
     delay: float = 0.0,
     late: LatePolicy = "ignore",
@@ -43,14 +42,27 @@ def sessions(
     """Sessions of each key: as `consumers.sessions.Sessionizer` makes them, with the same settings.
 
     The values are the same records, byte for byte, for all input within the delay. Columns and
-    `buckets` are those of `stateful`.
+    `buckets` are those of `stateful`. They are made column by column, without a call of Python for
+    each key, unless there is a fold or an encoder. `end` may also be a condition of Spark, such as
+    `endswith("value", lit(b":END"))`: then Python is not called for each value, either.
     """
+    by_column = end is not None and not callable(end)
     rest = {} if encoder is None else {"encoder": encoder}
     sessionizer = Sessionizer(
-        end=end, timeout=timeout, delay=delay, late=late, idle_after=idle_after,
-        fragment_id=fragment_id, fold=fold, initial=initial, **rest,
+        end=_told_by_column if by_column else end, timeout=timeout, delay=delay, late=late,
+        idle_after=idle_after, fragment_id=fragment_id, fold=fold, initial=initial, **rest,
     )  # fmt: skip
-    return stateful(df, sessionizer, key=key, value=value, time=time, buckets=buckets)
+    if not sessionizer.is_plain:
+        if by_column:
+            raise InvalidError(
+                "an end that is a condition of Spark does not go with a fold or an encoder",
+                advice="Give a function of the value.",
+            )
+        return stateful(df, sessionizer, key=key, value=value, time=time, buckets=buckets)
+    from penstock.spark.engines import InColumns
+
+    rows = Rows(df, key, value, time, buckets, end=end if by_column else None)
+    return assembled(rows, partial(InColumns, sessionizer), idle_after)
 
 
 def stateful(
@@ -62,58 +74,23 @@ def stateful(
     time: str = "timestamp",
     buckets: int | None = None,
 ) -> DataFrame:
-    """Objects of each key, assembled by a Stateful; `df` is a stream with columns for key and value
-    (binary) and time (timestamp).
+    """Objects of each key, assembled by a Stateful; `df` is a stream or a batch with columns for
+    key and value (binary) and time (timestamp).
 
     The result has the columns key, value, reason, count, first and last (timestamps). Fragments
     that came too late are among the rows under the policy "side", with the reason "late".
     Rows are put together by their partition if `df` is a topic's, and each partition has its own
     time, as with a consumer. With `buckets`, keys are spread over so many instead, and a row is
     late by the latest of its bucket: use that where rows of a key may be in several partitions.
-    `buckets` cannot change once a query has a checkpoint.
+    `buckets` cannot change once a query has a checkpoint. A batch ends with silence for ever: what
+    has a timeout is over then. In a batch with `buckets` rows are taken by time, and none is late.
     """
-    from pyspark.sql import functions as call
-
-    from penstock.spark.processor import OUTPUT, BucketProcessor
+    from penstock.spark.engines import OneByOne
 
     check_stateful(operator)
-    if not df.isStreaming:
-        raise InvalidError(
-            "objects are assembled from a stream, and this is a batch",
-            advice="Use readStream; with trigger(availableNow=True) it ends like a batch.",
-        )
-    bucket, place = _bucket(df, key, buckets)
-    untimed = call.raise_error(call.lit(f"a row has no time: column {time!r} is null"))
-    rows = df.select(
-        name_column(bucket).alias("bucket"),
-        call.coalesce(call.col(key), call.lit(b"")).alias("key"),
-        call.coalesce(call.col(value), call.lit(b"")).alias("value"),
-        call.coalesce(call.unix_micros(time), untimed.cast("bigint")).alias("time_us"),
-        place.alias("place"),
-    )
-    idle = operator.completion.idle_after is not None
-    results = rows.groupBy("bucket").transformWithStateInPandas(
-        statefulProcessor=BucketProcessor(operator),
-        outputStructType=OUTPUT,
-        outputMode="Append",
-        timeMode="processingTime" if idle else "none",
-    )
-    times = [call.timestamp_micros(f"{name}_us").alias(name) for name in ("first", "last")]
-    return results.select("key", "value", "reason", "count", *times)
+    rows = Rows(df, key, value, time, buckets)
+    return assembled(rows, partial(OneByOne, operator), operator.completion.idle_after)
 
 
-def _bucket(df: DataFrame, key: str, buckets: int | None) -> tuple[Column, Column]:
-    """Which rows are put together, and the column that their order goes by."""
-    from pyspark.sql import functions as call
-
-    of_topic = {"partition", "offset"} <= set(df.columns)
-    place = call.col("offset") if of_topic else call.lit(0).cast("bigint")
-    if buckets is not None:
-        if not 0 < buckets <= MOST_BUCKETS:
-            raise InvalidError(f"{buckets} buckets: use 1 to {MOST_BUCKETS:,}")
-        return call.pmod(call.xxhash64(key), call.lit(buckets)).cast("int"), place
-    if not of_topic:
-        raise InvalidError(
-            "there are no columns `partition` and `offset` to go by", advice="Give `buckets`."
-        )
-    return call.col("partition"), place
+def _told_by_column(value: bytes) -> bool:
+    raise InvalidError("which values are ends is told by a column")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
 from penstock.errors import InvalidError
+from penstock.spark.meant import did_you_mean
 
 Edge = Literal["earliest", "latest"]
 Bound = Edge | datetime | Mapping[int, int | Edge]
@@ -44,7 +44,7 @@ class SourceOptions:
     timeout: float = 30.0
 
 
-_NAMES = (
+SOURCE_NAMES = (
     "servers", "path", "topic", "queue", "namespace", "startingOffsets", "endingOffsets",
     "startingTime", "endingTime", "maxRowsPerBatch", "maxBytesPerBatch", "includeHeaders",
     "failOnDataLoss", "rowsPerTask", "minTasks", "timeout",
@@ -57,7 +57,7 @@ _BATCH_ONLY = ("endingOffsets", "endingTime")
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """The options as values; InvalidError says which is wrong, and how it should look."""
-    options = named(given, _NAMES)
+    options = named(given, SOURCE_NAMES)
     topic, queue = place_of(options, "source")
     if queue and (wrong := [name for name in _TOPIC_ONLY if name in options]):
         raise InvalidError(
@@ -126,10 +126,9 @@ def named(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, text in given.items():
         if name.lower() not in known:
-            close = difflib.get_close_matches(name.lower(), known, 1)
-            meant = f"; did you mean {known[close[0]]!r}?" if close else ""
             raise InvalidError(
-                f"unknown option {name!r}{meant}", advice=f"Options are {', '.join(names)}."
+                f"unknown option {name!r}{did_you_mean(name, names)}",
+                advice=f"Options are {', '.join(names)}.",
             )
         options[known[name.lower()]] = text
     return options

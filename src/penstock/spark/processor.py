@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -18,25 +18,25 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from penstock.consumers.stateful import Stateful
-from penstock.consumers.steps import Step
-from penstock.spark.buckets import Bucket, token_of
+from penstock.spark.buckets import token_of
+from penstock.spark.engines import Maker
+from penstock.spark.families import Family, Lot
+from penstock.spark.lineage import Lineage
+from penstock.spark.packing import by_bucket, is_packed, unpack
 from penstock.spark.spread import number_of
 
-OUTPUT = "key binary, value binary, reason string, count bigint, first_us bigint, last_us bigint"
-LATE = "late"  # the reason of a row that is not a result, but a fragment that came too late
+COLUMNS = "key binary, value binary, reason string, count bigint, first_us bigint, last_us bigint"
 
 MOST_KEPT = 64  # buckets that a worker keeps in memory for the next micro-batch
-_kept: OrderedDict[tuple[str, int], Bucket[Any]] = OrderedDict()
+_kept: OrderedDict[tuple[str, int], Family] = OrderedDict()
 
 
 class BucketProcessor(StatefulProcessor):
-    """Runs a Stateful over buckets. Rows have the columns bucket, key, value, time_us, place."""
+    """Runs buckets on packed rows."""
 
-    def __init__(self, stateful: Stateful[Any]) -> None:
-        self._stateful = stateful
+    def __init__(self, make: Maker, idle_after: float | None) -> None:
+        self._make = make
         self._name = secrets.token_hex(8)  # tells the buckets of one operator from another's
-        idle_after = stateful.completion.idle_after
         self._idle_ms = None if idle_after is None else max(1, round(idle_after * 1000))
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -50,23 +50,14 @@ class BucketProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """The rows of a bucket in a micro-batch; they count in the order of `place`."""
         number = number_of(int(key[0]))
-        frames = list(rows)
-        whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-        places = whole["place"].to_numpy()
-        if bool((places[1:] < places[:-1]).any()):
-            whole = whole.iloc[np.argsort(places, kind="stable")]
+        lots = unpack(bytes(packed) for frame in rows for packed in frame["rows"])
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         with _no_collection():
             bucket = self._open(number)
-            step = bucket.take(
-                whole["key"].tolist(),
-                whole["value"].tolist(),
-                np.ascontiguousarray(whole["time_us"].to_numpy(np.int64)),
-                now_ms * 1000,
-            )
+            found = bucket.take(lots, now_ms * 1000)
             self._close(number, bucket)
         self._watch(now_ms)
-        yield from _output(step)
+        yield from _frames(found)
 
     def handleExpiredTimer(  # noqa: N802
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo  # noqa: N803
@@ -74,10 +65,10 @@ class BucketProcessor(StatefulProcessor):
         """No rows have come for so long that time goes on with the clock."""
         number, now_ms = number_of(int(key[0])), timerValues.getCurrentProcessingTimeInMs()
         bucket = self._open(number)
-        step = bucket.tick(now_ms * 1000)
+        found = bucket.tick(now_ms * 1000)
         self._close(number, bucket)
         self._watch(now_ms)
-        yield from _output(step)
+        yield from _frames(found)
 
     def close(self) -> None:
         """Nothing is open here."""
@@ -90,7 +81,7 @@ class BucketProcessor(StatefulProcessor):
             self._handle.deleteTimer(timer)
         self._handle.registerTimer(now_ms + self._idle_ms)
 
-    def _open(self, number: int) -> Bucket[Any]:
+    def _open(self, number: int) -> Family:
         """As the state store has it. What this worker kept is used only if it is the same: the
         store may have taken another worker's work, or none."""
         kept = _kept.pop((self._name, number), None)
@@ -99,9 +90,9 @@ class BucketProcessor(StatefulProcessor):
         if kept is not None and head is not None and kept.token == token_of(head):
             return kept
         chunks = [] if head is None else [bytes(chunk) for (chunk,) in self._log.get()]
-        return Bucket(self._stateful, number, head, chunks)
+        return Family(self._make, head, chunks)
 
-    def _close(self, number: int, bucket: Bucket[Any]) -> None:
+    def _close(self, number: int, bucket: Family) -> None:
         saved = bucket.save()
         if saved.replaces:
             self._log.put([(saved.chunk,)])
@@ -111,6 +102,35 @@ class BucketProcessor(StatefulProcessor):
         _kept[self._name, number] = bucket
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
+
+
+class BatchRunner:
+    """Runs buckets on all that there is: rows come by bucket, and in the order in which they count.
+    For `mapInArrow`."""
+
+    def __init__(self, make: Maker) -> None:
+        self._make = make
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The results; all sessions are over in the end."""
+        current: tuple[int, Family] | None = None
+        for batch in batches:
+            for name, lots in _buckets(batch):
+                if current is None or current[0] != name:
+                    yield from [] if current is None else current[1].flush()
+                    current = name, Family(self._make, None, ())
+                yield from current[1].take(lots, 0)
+        yield from [] if current is None else current[1].flush()
+
+
+def _buckets(batch: pa.RecordBatch) -> Iterator[tuple[int, Iterable[Lot]]]:
+    """The names of buckets and their rows, in the order of a batch."""
+    if is_packed(batch.schema.names):
+        for name, packed in zip(*(batch.column(each) for each in ("bucket", "rows")), strict=True):
+            yield name.as_py(), unpack([packed.as_buffer()])
+    elif batch.num_rows:
+        for name, rows in by_bucket(batch):
+            yield name, [Lot(Lineage.alone(number_of(name)), rows)]
 
 
 @contextmanager
@@ -125,15 +145,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _output(step: Step) -> Iterator[pd.DataFrame]:
-    results: list[tuple[bytes, bytes, str, int, int, int]] = [
-        (each.key, each.value, each.about.reason, each.about.count, each.about.first_us,
-         each.about.last_us)
-        for each in step.results
-    ]  # fmt: skip
-    results += [
-        (late.key, late.value, LATE, 1, late.time_us, late.time_us) for late, _ in step.late
-    ]
-    if results:
-        names = ["key", "value", "reason", "count", "first_us", "last_us"]
-        yield pd.DataFrame(dict(zip(names, map(list, zip(*results, strict=True)), strict=True)))
+def _frames(found: list[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
+    """Columns stay those of Arrow: no object is made for a value."""
+    for batch in found:
+        yield batch.to_pandas(types_mapper=pd.ArrowDtype)

@@ -32,7 +32,8 @@ from penstock.spark.options import SourceOptions
 from penstock.wire.messages import Reservation, ReservedPart
 
 POLL_S = 1.0  # how long a stream without news waits for some before it answers
-PAUSE_S = 0.05  # between two looks
+PAUSE_S = 0.02  # after the first look; twice as long after each other one
+LONGEST_PAUSE_S = 0.2
 BATCH_ROWS = 500_000  # of a micro-batch, unless told otherwise
 BATCH_BYTES = 256 << 20
 
@@ -95,7 +96,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if found is None else {"key": key, "number": found.number}
 
     def _next(self, key: str, number: int, limit: ReadLimit) -> Reservation | None:
-        until = time.monotonic() + POLL_S
+        until, pause = time.monotonic() + POLL_S, PAUSE_S
         rows, size = self._most(limit)
         while self._left is None or self._left > 0:
             found = self.queue.reserve(key, number, rows, size)
@@ -104,7 +105,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return found
             if self._left is not None or time.monotonic() > until:
                 return None
-            time.sleep(PAUSE_S)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
         return None
 
     def _most(self, limit: ReadLimit) -> tuple[int, int]:

@@ -83,7 +83,9 @@ def session(
 
 
 def register(spark: SparkSession, *, ship: bool = False) -> None:
-    """Makes `format("penstock")` known to a session, and lets conditions reach the source."""
+    """Makes `format("penstock")` and `format("penstock-packed")` known to a session, and lets
+    conditions reach the source."""
+    from penstock.spark.packed_source import PackedSource
     from penstock.spark.source import PenstockSource
 
     if ship:
@@ -92,6 +94,7 @@ def register(spark: SparkSession, *, ship: bool = False) -> None:
         spark.sparkContext.addPyFile(str(package_file(Path(tempfile.mkdtemp()))))
     spark.conf.set(FILTERS, "true")
     spark.dataSource.register(PenstockSource)
+    spark.dataSource.register(PackedSource)
 
 
 def settings_for(master: str, memory: str, conf: dict[str, str]) -> dict[str, str]:

@@ -150,7 +150,8 @@ class BatchWriter(_Writes, DataSourceArrowWriter):
             self._publish(f"job:{self._options.job}", self._options.number, staged)
             return
         key = self._publish(f"once:{secrets.token_hex(8)}", 0, staged)
-        self._link.fabric().forget_publication(key)  # nobody will ask for it again
+        with suppress(PenstockError):  # it is published, and is forgotten some day anyway
+            self._link.fabric().forget_publication(key)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drops what is staged."""

@@ -35,7 +35,7 @@ class SinkOptions:
         return f"topic:{self.topic}" if self.topic else f"queue:{self.queue}"
 
 
-_NAMES = (
+SINK_NAMES = (
     "servers", "path", "topic", "queue", "namespace", "checkpointLocation", "queryName", "queryId",
     "jobId", "jobNumber", "stageExpires", "compression", "timeout",
 )  # fmt: skip
@@ -43,7 +43,7 @@ _NAMES = (
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options as values; InvalidError says which is wrong, and how it should look."""
-    options = named(given, _NAMES)
+    options = named(given, SINK_NAMES)
     topic, queue = place_of(options, "sink")
     return SinkOptions(
         options.get("servers", ""),

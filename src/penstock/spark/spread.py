@@ -48,8 +48,13 @@ def names() -> tuple[int, ...]:
     return tuple(by_remainder[number] for number in range(CHOSEN))
 
 
-def name_column(number: Column) -> Column:
+def name_of(number: int) -> int:
     """The name of the bucket with a number."""
+    return names()[number] if number < CHOSEN else number + _CANDIDATES
+
+
+def name_column(number: Column) -> Column:
+    """The same in Spark."""
     from pyspark.sql import functions as call
 
     table = call.array(*map(call.lit, names()))

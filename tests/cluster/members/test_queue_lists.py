@@ -147,7 +147,7 @@ def test_a_pop_whose_lease_ran_out_before_it_was_safe_hides_no_other_messages():
     world.kill(place.in_sync[1])  # the grant waits until the cluster goes on without it
     body = POP.pack(stream, 1, 1 << 20, 0, 100, 0)
     assert COUNT.unpack_from(world.request(place.owner, Verb.POP, body)) == (0, 0)
-    emptied = [Hint(node, fill) for node, fill in heard.items()]
+    emptied = list(heard.items())
     world.run(NOTICE_US)
     hints = where(world, owner_of_list(world, stream), m.WhereIs(stream, emptied))
     assert place.owner in [hint.node for hint in hints]

@@ -79,6 +79,8 @@ class Plan:
         yield Measurement("spark, rows", runs.read_rows)
         yield Measurement("spark, Parquet", runs.read_parquet)
         yield Measurement("spark sessions", runs.sessions)
+        yield Measurement("spark sessions, of rows", runs.sessions_of_rows)
+        yield Measurement("spark sessions, general", runs.sessions_general)
         yield Measurement("spark sessions, per key", runs.sessions_per_key)
 
     def _on_one_node(self, chosen: set[str]) -> Iterator[Measurement]:

@@ -14,6 +14,7 @@ from penstock.cli.benchmarks.figures import COUNT, RATE, Figure, Figures
 from penstock.cli.benchmarks.processes import NodeProcess
 from penstock.cli.benchmarks.settings import Settings
 from penstock.consumers.generator import Clicks, is_end
+from penstock.consumers.sessions import Sessionizer
 from penstock.spark.setup import session
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 SESSIONS = "sessions/s"
 _PARTITIONS = 4
 _TASKS = 4
-_BATCH_ROWS = 100_000
+_BATCH_ROWS = 500_000
+_FRAGMENTS = 10  # of a session, about, with those that come twice
 
 
 class SparkRuns:
@@ -42,8 +44,10 @@ class SparkRuns:
         self._spark.dataSource.register(RowSource)
         self._rows = settings.messages
         self._fill(fabric.topic("messages", partitions=_PARTITIONS))
-        self._many = Clicks(7, blocks=settings.scaled(8, 2), chains=settings.scaled(5000, 500))
-        self._few = Clicks(8, blocks=2, chains=settings.scaled(1000, 100))
+        self._many = Clicks(
+            7, settings.scaled(16, 2), settings.scaled(5000, 500), mean_fragments=_FRAGMENTS
+        )
+        self._few = Clicks(8, 2, settings.scaled(1000, 100), mean_fragments=_FRAGMENTS)
         self._sessions = {
             name: _publish(fabric, name, clicks)
             for name, clicks in (("many", self._many), ("few", self._few))
@@ -94,13 +98,26 @@ class SparkRuns:
     # --- sessions --------------------------------------------------------------------------
 
     def sessions(self) -> Figures:
-        """Sessions by our operator."""
+        """Sessions by our operator, from the source that is meant for it."""
+        return self._streamed("spark sessions", "many", self._by_operator(), "penstock-packed")
+
+    def sessions_of_rows(self) -> Figures:
+        """The same from rows, as any source gives them."""
+        return self._streamed("spark sessions, of rows", "many", self._by_operator())
+
+    def _by_operator(self) -> Callable[[DataFrame], DataFrame]:
         from penstock.spark.operators import sessions
 
-        made = partial(
-            sessions, end=is_end, timeout=self._many.timeout, delay=self._many.delay
-        )
-        return self._streamed("spark sessions", "many", made)
+        return partial(sessions, end=is_end, timeout=self._many.timeout, delay=self._many.delay)
+
+    def sessions_general(self) -> Figures:
+        """Sessions by the operator that runs any class."""
+        from penstock.spark.operators import stateful
+
+        many = self._many
+        sessionizer = Sessionizer(end=is_end, timeout=many.timeout, delay=many.delay)
+        made = partial(stateful, operator=sessionizer)
+        return self._streamed("spark sessions, general", "many", made, "penstock-packed")
 
     def sessions_per_key(self) -> Figures:
         """Sessions with a state for each key; fewer, as they take long."""
@@ -110,10 +127,11 @@ class SparkRuns:
         return self._streamed("spark sessions, per key", "few", made)
 
     def _streamed(
-        self, name: str, topic: str, made: Callable[[DataFrame], DataFrame]
-    ) -> Figures:
+        self, name: str, topic: str, made: Callable[[DataFrame], DataFrame],
+        source: str = "penstock",
+    ) -> Figures:  # fmt: skip
         self._run += 1
-        reader = self._spark.readStream.format("penstock").option("servers", self._url)
+        reader = self._spark.readStream.format(source).option("servers", self._url)
         options = {"startingOffsets": "earliest", "maxRowsPerBatch": _BATCH_ROWS}
         df = reader.options(topic=topic, **options).load()
         writer = made(df).writeStream.format("noop")

@@ -1,1 +1,1 @@
-"""The parts of `penstock demo`: clients that report, and the check of their reports."""
+"""The parts of `penstock demo-node`: clients that report, and the check of their reports."""

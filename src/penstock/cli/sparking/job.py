@@ -7,6 +7,7 @@ at their first attempts, after they have handed rows on.
 from __future__ import annotations
 
 import random
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.cli.sparking.lingering import LingeringSource
 from penstock.consumers.generator import is_end
 from penstock.spark import session, sessions
 
@@ -28,7 +30,8 @@ BATCH = "streaming.sql.batchId"  # a property of Spark's tasks
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What to do, as JSON on the command line. `kind`: sessions or queue. `failing`: of 1."""
+    """What to do, as JSON on the command line. `kind`: sessions or queue. `failing`: of 1.
+    `careless`: the sink gets another name each time, which breaks its promise."""
 
     kind: str
     url: str
@@ -41,16 +44,20 @@ class Job(msgspec.Struct, frozen=True):
     failures: str  # a file with a line for each that was forced
     timeout: float = 0.0
     delay: float = 0.0
+    careless: bool = False
 
 
 def main(settings: str) -> None:
     """Runs the job to the end of its input, going on where its checkpoint says."""
     job = msgspec.json.decode(settings, type=Job)
     spark = session(MASTER, memory="700m", name="proof", spark_sql_shuffle_partitions="2")
+    spark.dataSource.register(LingeringSource)
     failing = failing_at_first(job.seed, job.failing, job.failures)
     rows = rows_of(spark, job).mapInArrow(failing, "key binary, value binary")
     writer = rows.writeStream.format("penstock").option("servers", job.url)
     writer = writer.option("topic", job.target).option("checkpointLocation", job.checkpoint)
+    if job.careless:
+        writer = writer.option("queryId", secrets.token_hex(8))
     writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 

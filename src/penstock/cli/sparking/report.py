@@ -25,7 +25,9 @@ def _kills(outcome: Outcome) -> Table:
         table.add_column(name, justify="left" if name in ("when", "the rerun must") else "right")
     for number, kill in enumerate(outcome.kills, start=1):
         begun, noted, published, _ = kill.seen
-        rerun = "publish nothing" if kill.unnoted else "publish it" if begun > noted else "-"
+        rerun = "publish it" if begun > noted else "reserve the same" if kill.unbegun else "-"
+        if kill.unnoted:
+            rerun = "publish nothing"
         table.add_row(
             str(number), kill.kind, f"{kill.seconds:.1f} s", str(begun), str(noted),
             str(published), rerun,
@@ -58,6 +60,8 @@ def figures(outcome: Outcome) -> dict[str, int]:
         "seconds": round(outcome.seconds),
     }
     if outcome.plan.kind == "queue":
+        unbegun = sum(kill.unbegun for kill in outcome.kills)
+        found["killed after a reservation that was not noted"] = unbegun
         found["left in the queue"] = outcome.left
     return found
 

@@ -17,7 +17,7 @@ import msgspec
 
 import penstock
 from penstock.cli.sparking.job import Job
-from penstock.cli.sparking.moments import Kill, Watch, kinds_of
+from penstock.cli.sparking.moments import KINDS, QUEUE_KINDS, Kill, Watch, kinds_of
 from penstock.consumers.generator import Clicks
 from penstock.consumers.sessions import decode_session
 from penstock.errors import DamagedError, DeadlineError
@@ -27,7 +27,7 @@ BATCHES = 12  # micro-batches, and so many more for each kill
 BATCHES_PER_KILL = 5
 ROWS = 400  # of a micro-batch
 FAILING = 0.15  # of the tasks
-LAST_RUN_S = 540.0
+LAST_RUN_S = 1200.0
 
 Tell = Callable[[str], None]
 
@@ -40,6 +40,7 @@ class Plan:
     kills: int
     seed: int
     failing: float = FAILING
+    careless: bool = False  # so that it must go wrong, where a commit is repeated
 
     @property
     def batches(self) -> int:
@@ -131,7 +132,8 @@ class Proof:
     # --- the driver --------------------------------------------------------------------------
 
     def _killed(self, watch: Watch) -> Iterator[Kill]:
-        for number, kind in enumerate(kinds_of(self._plan.kills, self._chance), start=1):
+        kinds = QUEUE_KINDS if self._plan.kind == "queue" else KINDS
+        for number, kind in enumerate(kinds_of(self._plan.kills, kinds, self._chance), start=1):
             begun = time.monotonic()
             driver = self._start()
             self._tell(f"kill {number} of {self._plan.kills}: {kind}")
@@ -161,7 +163,7 @@ class Proof:
         job = Job(
             self._plan.kind, self._url, source, target, str(self._folder / "checkpoint"), ROWS,
             self._plan.seed, self._plan.failing, str(self._failures), self._clicks.timeout,
-            self._clicks.delay,
+            self._clicks.delay, self._plan.careless,
         )  # fmt: skip
         settings = msgspec.json.encode(job).decode()
         with (self._folder / "driver.log").open("ab") as log:

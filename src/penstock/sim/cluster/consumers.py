@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar
 
 from penstock.client.aio_messages import AsyncMessage
@@ -17,6 +18,7 @@ from penstock.wire.frames import PopMode
 
 MAX_POP = 6
 WAIT_S = 2.0  # of a pop
+IDLE_S = 3.0  # of a subscription
 MAX_TREATED = 50  # messages that one consumer has in its hands
 Taken = tuple[AsyncMessage, Delivery]
 
@@ -132,19 +134,30 @@ class Subscriber(Consumer):
     """Consumes through a subscription with credit."""
 
     async def run(self) -> None:
-        """Loop after loop, until the work is over."""
+        """Loop after loop, message by message and in batches, until the work is over."""
         queue = await self.open_queue()
-        while self.busy:
-            asked_us = self.world.now_us
+        for number in count():
+            if not self.busy:
+                return
             most = self.world.between(1, 20)
             try:
-                consumer = queue.consume(idle_timeout=3.0, prefetch=MAX_POP, max_messages=most)
-                async with consumer as loop:
-                    async for each in loop:
-                        await self.treat(self.took([each], asked_us)[0])
+                await (self._batches if number % 2 else self._messages)(queue, most)
             except PenstockError:
                 await asyncio.sleep(RETRY_S)
             await self.rest(self.pause_us)
+
+    async def _messages(self, queue: AsyncQueue, most: int) -> None:
+        asked_us = self.world.now_us
+        async with queue.consume(IDLE_S, MAX_POP, max_messages=most) as loop:
+            async for each in loop:
+                await self.treat(self.took([each], asked_us)[0])
+
+    async def _batches(self, queue: AsyncQueue, most: int) -> None:
+        asked_us = self.world.now_us
+        async with queue.consume_batches(IDLE_S, MAX_POP, max_messages=most) as loop:
+            async for delivery in loop:
+                for taken in self.took(list(delivery), asked_us):
+                    await self.treat(taken)
 
 
 @dataclass
