@@ -135,6 +135,7 @@ def _rate(count: int, started: float) -> Outcome:
 
 
 AWAITED = frozenset({"first_pop"})  # these connect by themselves
+CONSUMING = frozenset({"pop", "consume_paced", "consume_numbered"})
 LOADS: dict[str, Callable[[Client, Arguments], Awaitable[Outcome]]] = {
     load.__name__: load
     for load in (

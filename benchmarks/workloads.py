@@ -104,6 +104,8 @@ def throughput(system: System, amounts: Amounts, size: int, label: str) -> Figur
         large = size > 1024
         value = Figure(rate * size / 1e6, MB_RATE) if large else Figure(rate, RATE)
         figures[f"{name} {label}"] = value
+    # Those for which there was no time, or that were lost: of `mixed` it is known which.
+    figures[f"pop {label}/left"] = Figure(float(push["n"] - pop["n"]), COUNT)
     return figures
 
 
