@@ -65,13 +65,13 @@ def bench_peers(
         use_data_folder(data / "peers-data")  # removed in the end, and nothing else of `data`
     data_folder().mkdir(parents=True, exist_ok=True)
     found, skipped = available(names, may_install)
+    about = {system.name: About.of(system) for system in found}
     deadline = time.monotonic() + minutes * 60
     rules = Rules(1, 0.0, 0, deadline) if quick else Rules(repeats, hold, 1, deadline)
     rounds = Rounds(QUICK if quick else Amounts(), rules, tell)
     try:
         rounds.run(found, chosen)
     finally:  # what was measured before somebody ended it is worth a report
-        about = {system.name: About.of(system) for system in found}
         publish(Report(about, rounds.measured, skipped, quick), results)
         shutil.rmtree(data_folder(), ignore_errors=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.install import Needs, jars_folder
 from benchmarks.servers import Server, free_port
-from benchmarks.system import MIB, Body, Client, Place, Sink, System
+from benchmarks.system import MIB, Body, Client, Sink, System
 
 TOPIC, GROUP = "q", "g"
 VERSION = "4.1.0"
@@ -208,8 +208,4 @@ class KafkaClient(Client):
 
 
 SYSTEM = KafkaBroker
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return KafkaClient(place, variant)
+CLIENT = KafkaClient

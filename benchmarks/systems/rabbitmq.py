@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.install import Needs, UnavailableError, debian_folder
 from benchmarks.servers import Server, first_line, free_port, library_path
-from benchmarks.system import Client, Place, System
+from benchmarks.system import System
 from benchmarks.systems.rabbitmq_client import RabbitClient
 
 _ERLANG = (
@@ -98,8 +98,4 @@ class RabbitMq(System):
 
 
 SYSTEM = RabbitMq
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return RabbitClient(place, variant)
+CLIENT = RabbitClient
