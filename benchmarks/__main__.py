@@ -62,20 +62,26 @@ def bench_peers(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if data is not None:
-        use_data_folder(data)
+        use_data_folder(data / "peers-data")  # removed in the end, and nothing else of `data`
     data_folder().mkdir(parents=True, exist_ok=True)
     found, skipped = available(names, may_install)
+    about = {system.name: About.of(system) for system in found}
     deadline = time.monotonic() + minutes * 60
     rules = Rules(1, 0.0, 0, deadline) if quick else Rules(repeats, hold, 1, deadline)
     rounds = Rounds(QUICK if quick else Amounts(), rules, tell)
-    rounds.run(found, chosen)
-    about = {system.name: About.of(system) for system in found}
-    report = Report(about, rounds.measured, skipped, quick)
+    try:
+        rounds.run(found, chosen)
+    finally:  # what was measured before somebody ended it is worth a report
+        publish(Report(about, rounds.measured, skipped, quick), results)
+        shutil.rmtree(data_folder(), ignore_errors=True)
+
+
+def publish(report: Report, results: Path) -> None:
+    """Writes and prints it."""
     results.mkdir(parents=True, exist_ok=True)
     report.write(results)
     draw(report, results, tell)
     typer.echo(report.text())
-    shutil.rmtree(data_folder(), ignore_errors=True)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.loads import AWAITED, LOADS
+from benchmarks.loads import AWAITED, CONSUMING, LOADS
 from benchmarks.system import Client, Place
 from benchmarks.systems import client_of
 
@@ -25,6 +25,8 @@ async def work(client: Client, load: str, arguments: dict[str, Any]) -> None:
         await client.open()
         if arguments.get("reset"):
             await client.reset()
+    if load in CONSUMING:
+        await client.prepare()
     print(READY, flush=True)
     sys.stdin.readline()
     result = await LOADS[load](client, arguments)

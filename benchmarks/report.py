@@ -49,6 +49,7 @@ TABLES = {
 OTHERS = {  # these have as many columns as were measured
     "queues ": "Many queues (made a second; push p50 in us; bytes of the server's memory for each)",
     "recovery ": "From the start after a kill to the first message (s, less is better)",
+    "syncs ": "Sync calls of the server for a push that is confirmed by itself: is it durable?",
     "memory ": "Memory of the server for a message that waits (bytes, less is better)",
 }
 

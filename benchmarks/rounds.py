@@ -3,11 +3,14 @@ others used the processors is done once more, and the calmer one is kept, with a
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from benchmarks.folders import data_folder
+from benchmarks.syncs import syncs
 from benchmarks.system import MIB, System
 from benchmarks.workloads import (
     Amounts,
@@ -42,6 +45,7 @@ ALONE: dict[str, Measure] = {  # start servers by themselves
     "queues": queue_cost,
     "recovery": recovery,
     "memory": memory,
+    "syncs": syncs,
 }
 WORKLOADS = SHARED | ALONE
 
@@ -113,6 +117,7 @@ class Rounds:
                     return
                 self._tell(f"round {number + 1} of {self._rules.repeats}: {system.name}")
                 self._round(system, workloads)
+                shutil.rmtree(data_folder() / system.name, ignore_errors=True)
 
     def _round(self, system: System, workloads: Sequence[str]) -> None:
         shared = [name for name in workloads if name in SHARED]
@@ -127,8 +132,10 @@ class Rounds:
                 system.stop()
         for name in workloads:
             if name in ALONE and applies(system, name):
-                self._measure(system, name)
-                system.stop()
+                try:
+                    self._measure(system, name)
+                finally:
+                    system.stop()
 
     def _measure(self, system: System, name: str) -> None:
         if self._rules.over():
@@ -137,9 +144,10 @@ class Rounds:
         try:
             for _ in range(1 + self._rules.again):
                 await_quiet(self._rules.hold_seconds)
-                foreign = ForeignCpu()
+                started, foreign = time.perf_counter(), ForeignCpu()
                 figures = WORKLOADS[name](system, self._amounts)
                 cores = foreign.cores()
+                self._tell(f"  {name}: {time.perf_counter() - started:.0f} s, others {cores:.2f}")
                 if kept is None or cores < kept[0]:
                     kept = cores, figures
                 if cores <= QUIET_CORES or self._rules.over():

@@ -74,6 +74,10 @@ class Client(ABC):
     async def pop_one(self) -> Body:
         """Takes a message and acknowledges it, confirmed if the system confirms that."""
 
+    async def prepare(self) -> None:
+        """Opens what a consumer needs beyond the connection; takes no message yet."""
+        return None
+
     @abstractmethod
     async def consume(self, sink: Sink) -> None:
         """Delivers and acknowledges until the sink wants no more."""

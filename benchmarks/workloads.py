@@ -35,6 +35,7 @@ class Amounts:
     mixed: int = 50_000  # of each producer
     waiting: int = 100_000  # whose memory is counted
     many_pushes: int = 2000
+    traced: int = 200  # single pushes whose sync calls are counted
     queues: tuple[int, ...] = (10, 100, 1000, 10_000)
     logs: tuple[int, ...] = (32 * MIB, 256 * MIB)
     seconds: float = 15.0
@@ -42,7 +43,7 @@ class Amounts:
 
 QUICK = Amounts(
     small=2000, large_bytes=8 * MIB, singles=100, paced_seconds=1, mixed=1000, waiting=2000,
-    many_pushes=50, queues=(10,), logs=(2 * MIB,), seconds=10.0,
+    many_pushes=50, traced=50, queues=(10,), logs=(2 * MIB,), seconds=10.0,
 )  # fmt: skip
 
 
@@ -103,6 +104,8 @@ def throughput(system: System, amounts: Amounts, size: int, label: str) -> Figur
         large = size > 1024
         value = Figure(rate * size / 1e6, MB_RATE) if large else Figure(rate, RATE)
         figures[f"{name} {label}"] = value
+    # Those for which there was no time, or that were lost: of `mixed` it is known which.
+    figures[f"pop {label}/left"] = Figure(float(push["n"] - pop["n"]), COUNT)
     return figures
 
 

@@ -1,5 +1,8 @@
-"""The systems by name. Each is one module, which is loaded on demand: it has the server's side,
-for the process that runs all, and the client's, for processes that have its library."""
+"""The systems by name. Each is one module, which is loaded on demand.
+
+It has the server's side, `SYSTEM`, for the process that runs all, and the client's, `CLIENT`, for
+processes that have its library.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def client_of(name: str, place: Place) -> Client:
     """A client of a system, in a process that has its library."""
     entry = SYSTEMS[name]
     module = import_module(f"{__name__}.{entry.module}")
-    client: Client = module.client(place, entry.variant)
+    client: Client = module.CLIENT(place, entry.variant)
     return client
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.install import Needs, debian_folder
 from benchmarks.servers import Server, first_line
-from benchmarks.system import MIB, Body, Client, Place, Sink, System
+from benchmarks.system import MIB, Body, Client, Sink, System
 
 
 class Beanstalkd(System):
@@ -106,8 +106,4 @@ class BeanstalkClient(Client):
 
 
 SYSTEM = Beanstalkd
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return BeanstalkClient(place, variant)
+CLIENT = BeanstalkClient

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.install import Needs, jars_folder
 from benchmarks.servers import Server, free_port
-from benchmarks.system import MIB, Body, Client, Place, Sink, System
+from benchmarks.system import MIB, Body, Client, Sink, System
 
 TOPIC, GROUP = "q", "g"
 VERSION = "4.1.0"
@@ -108,6 +108,7 @@ class KafkaClient(Client):
     async def close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
+            self._consumer = None
 
     async def reset(self) -> None:
         if TOPIC in self._admin.list_topics(timeout=10).topics:
@@ -163,18 +164,23 @@ class KafkaClient(Client):
             self._produce(TOPIC, body)
         self._producer.poll(0)
 
-    def _listen(self) -> Any:
+    async def prepare(self) -> None:
+        partition = self._library.TopicPartition(TOPIC, self.place.number)
+        self._consumer = self._library.Consumer({
+            **self._server, "group.id": GROUP, "enable.auto.commit": False,
+            "auto.offset.reset": "earliest", "fetch.message.max.bytes": LARGEST,
+        })  # fmt: skip
+        self._consumer.committed([partition], timeout=20)  # the first use of a group takes long
+
+    async def _listen(self) -> Any:
         if self._consumer is None:
-            self._consumer = self._library.Consumer({
-                **self._server, "group.id": GROUP, "enable.auto.commit": False,
-                "auto.offset.reset": "earliest", "fetch.message.max.bytes": LARGEST,
-            })  # fmt: skip
-            partition = self._library.TopicPartition(TOPIC, self.place.number)
-            self._consumer.assign([partition])
+            await self.prepare()
+        if not self._consumer.assignment():
+            self._consumer.assign([self._library.TopicPartition(TOPIC, self.place.number)])
         return self._consumer
 
     async def pop_one(self) -> Body:
-        consumer = self._listen()
+        consumer = await self._listen()
         message = consumer.poll(10.0)
         if message is None or message.error():
             raise RuntimeError("no message")
@@ -183,7 +189,7 @@ class KafkaClient(Client):
         return body
 
     async def consume(self, sink: Sink) -> None:
-        consumer = self._listen()
+        consumer = await self._listen()
         wanted = True
         while wanted:
             found = [each for each in consumer.consume(POLLED, IDLE_SECONDS) if not each.error()]
@@ -202,8 +208,4 @@ class KafkaClient(Client):
 
 
 SYSTEM = KafkaBroker
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return KafkaClient(place, variant)
+CLIENT = KafkaClient

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.install import Needs, debian_folder
 from benchmarks.servers import Server, first_line
-from benchmarks.system import MIB, Body, Client, Place, Sink, System
+from benchmarks.system import MIB, Body, Client, Sink, System
 
 STREAM, SUBJECT, GROUP, PULL = "S", "s", "g", "p"
 IDLE_SECONDS = 0.05
@@ -150,8 +150,4 @@ class NatsClient(Client):
 
 
 SYSTEM = NatsJetStream
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return NatsClient(place, variant)
+CLIENT = NatsClient

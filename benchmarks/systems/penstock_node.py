@@ -121,8 +121,4 @@ class PenstockClient(Client):
 
 
 SYSTEM = PenstockNode
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return PenstockClient(place, variant)
+CLIENT = PenstockClient

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.install import Needs, UnavailableError, debian_folder
 from benchmarks.servers import Server, first_line, library_path
-from benchmarks.system import Body, Client, Place, Sink, System, chunks
+from benchmarks.system import Body, Client, Sink, System, chunks
 
 SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB", "fsync": "on", "jit": "off"}
 IDLE_SECONDS = 0.05
@@ -147,8 +147,4 @@ class PostgresClient(Client):
 
 
 SYSTEM = Postgres
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return PostgresClient(place, variant)
+CLIENT = PostgresClient

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.install import Needs, UnavailableError, debian_folder
 from benchmarks.servers import Server, first_line, free_port, library_path
-from benchmarks.system import Client, Place, System
+from benchmarks.system import System
 from benchmarks.systems.rabbitmq_client import RabbitClient
 
 _ERLANG = (
@@ -47,7 +47,7 @@ class RabbitMq(System):
         script = self._found("usr/lib/erlang/bin/erl")
         home = script.parent.parent
         text = script.read_text()
-        if _ROOT in text.splitlines():
+        if _ROOT in text:
             script.write_text(text.replace(_ROOT, f"ROOTDIR={home}"))
         return home
 
@@ -98,8 +98,4 @@ class RabbitMq(System):
 
 
 SYSTEM = RabbitMq
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return RabbitClient(place, variant)
+CLIENT = RabbitClient

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.install import Needs, debian_folder
 from benchmarks.servers import Server, first_line, library_path
-from benchmarks.system import Body, Client, Place, Sink, System, chunks
+from benchmarks.system import Body, Client, Sink, System, chunks
 
 KEY, GROUP, FIELD = "q", "g", b"b"
 IDLE_MS = 50
@@ -121,8 +121,4 @@ class RedisClient(Client):
 
 
 SYSTEM = RedisStreams
-
-
-def client(place: Place, variant: str) -> Client:
-    """What the client process runs."""
-    return RedisClient(place, variant)
+CLIENT = RedisClient
