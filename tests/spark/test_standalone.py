@@ -96,7 +96,7 @@ def master(tmp_path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1000)
 def test_workers_of_a_cluster_read_and_write_topics_with_the_package_that_was_sent(
     master, url, fabric, topic, checkpoint
 ) -> None:
@@ -105,7 +105,7 @@ def test_workers_of_a_cluster_read_and_write_topics_with_the_package_that_was_se
     copy = fabric.topic(f"{topic.name}-copy", partitions=2)
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, master, url, topic.name, copy.name, checkpoint],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "rows 60000" in done.stdout

@@ -71,13 +71,9 @@ def run_demo(fragments: int, console: Console, seed: int = 7, memory: str = "1g"
             with penstock.connect(node.url, timeout=30.0) as fabric, _progress(console) as progress:
                 _publish(run, fabric, progress)
                 file = _pipeline(run, folder, node.url, progress.console)
-                _work(run, fabric, file, progress, memory)
-                values = [
-                    message.value
-                    for message in fabric.topic("minutes").subscribe(
-                        idle_timeout=1.0
-                    )
-                ]
+                _work(run, file, progress, memory)
+                messages = fabric.topic("minutes").subscribe(idle_timeout=1.0)
+                values = [message.value for message in messages]
     last_us = max(run.expected, default=0)
     run.found, run.twice = minutes.received(values, last_us)
     return run
@@ -109,9 +105,7 @@ def _pipeline(run: Run, folder: Path, url: str, console: Console) -> Path:
     return file
 
 
-def _work(
-    run: Run, fabric: penstock.Fabric, file: Path, progress: Progress, memory: str
-) -> None:
+def _work(run: Run, file: Path, progress: Progress, memory: str) -> None:
     """Runs the pipeline, kills it on the way, and runs it again to the end."""
     started = time.monotonic()
     bar = progress.add_task("starting Spark", total=run.fragments)
