@@ -22,7 +22,7 @@ Outcome = dict[str, Any]
 
 _NUMBER = struct.Struct("<QQ")
 _SMALL = 4096  # below, every message is another; above, making them would be what is measured
-_WARM_UP = 50
+WARM_UP = 50  # single pushes or pops that are not counted
 _RETRY_SECONDS = 0.02
 
 
@@ -61,12 +61,12 @@ async def pop(client: Client, given: Arguments) -> Outcome:
 
 async def single_pushes(client: Client, given: Arguments) -> Outcome:
     """One after the other, each confirmed before the next."""
-    every = list(bodies(given["n"] + _WARM_UP, given["size"], given["seconds"]))
-    for body in every[:_WARM_UP]:
+    every = list(bodies(given["n"] + WARM_UP, given["size"], given["seconds"]))
+    for body in every[:WARM_UP]:
         await client.push_one(body)
     taken: list[int] = []
     end = time.monotonic() + given["seconds"]
-    for body in every[_WARM_UP:]:
+    for body in every[WARM_UP:]:
         started = time.perf_counter_ns()
         await client.push_one(body)
         taken.append(time.perf_counter_ns() - started)
@@ -77,12 +77,12 @@ async def single_pushes(client: Client, given: Arguments) -> Outcome:
 
 async def single_pops(client: Client, given: Arguments) -> Outcome:
     """One after the other, each acknowledged before the next."""
-    count = await client.push_all(bodies(given["n"] + _WARM_UP, given["size"], given["seconds"]))
-    for _ in range(_WARM_UP):
+    count = await client.push_all(bodies(given["n"] + WARM_UP, given["size"], given["seconds"]))
+    for _ in range(WARM_UP):
         await client.pop_one()
     taken: list[int] = []
     end = time.monotonic() + given["seconds"]
-    for _ in range(count - _WARM_UP):
+    for _ in range(count - WARM_UP):
         started = time.perf_counter_ns()
         await client.pop_one()
         taken.append(time.perf_counter_ns() - started)

@@ -61,9 +61,12 @@ def choose_workloads(text: str) -> list[str]:
 
 def applies(system: System, workload: str) -> bool:
     """Whether a workload can be had of a system."""
-    if workload == "queues":
-        return system.max_queues > 0
-    return system.counts_memory if workload == "memory" else True
+    able = {
+        "queues": system.max_queues > 0,
+        "memory": system.counts_memory,
+        "recovery": system.recovers,
+    }
+    return able.get(workload, True)
 
 
 @dataclass

@@ -8,6 +8,7 @@ import signal
 import time
 
 from benchmarks.folders import data_folder
+from benchmarks.loads import WARM_UP
 from benchmarks.servers import Server
 from benchmarks.system import System
 from benchmarks.workloads import Amounts, Job, together
@@ -42,5 +43,5 @@ def syncs(system: System, amounts: Amounts) -> Figures:
     finally:
         tracer.stop()
         system.stop()
-    pushed = len(run["ns"])
+    pushed = len(run["ns"]) + WARM_UP
     return {"syncs of a single push": Figure(count_calls(path.read_text()) / pushed, "calls")}

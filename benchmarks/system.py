@@ -99,6 +99,7 @@ class System(ABC):
     library: ClassVar[str] = ""  # the distribution of the client
     max_queues: ClassVar[int] = 0  # how many queues are tried; 0: not measured
     counts_memory: ClassVar[bool] = False  # waiting messages are in the process's own memory
+    recovers = True  # the time from a start after a kill to the first message is measured
 
     def __init__(self, name: str, variant: str) -> None:
         self.name = name

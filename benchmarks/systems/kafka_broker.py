@@ -192,7 +192,10 @@ class KafkaClient(Client):
         consumer = await self._listen()
         wanted = True
         while wanted:
-            found = [each for each in consumer.consume(POLLED, IDLE_SECONDS) if not each.error()]
+            first = consumer.poll(IDLE_SECONDS)
+            # With a time-out, `consume` would wait for all of them: take what is there already.
+            polled = [first, *consumer.consume(POLLED, 0)] if first is not None else []
+            found = [each for each in polled if not each.error()]
             wanted = sink([each.value() for each in found])
             if found:
                 consumer.commit(asynchronous=False)

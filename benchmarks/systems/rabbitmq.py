@@ -28,6 +28,11 @@ class RabbitMq(System):
     max_queues = 1000
     counts_memory = True
 
+    def __init__(self, name: str, variant: str) -> None:
+        super().__init__(name, variant)
+        # After a kill, the only member of a quorum queue was seen to answer no pop for a minute.
+        self.recovers = variant != "quorum"
+
     @property
     def durable(self) -> str:
         return "on disk: synced before it is confirmed"
