@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-node java spark-cluster faults soak groups spark-proof test lint type sim bench docs clean
+.PHONY: help setup demo demo-node java spark-cluster faults soak fuzz groups spark-proof test lint type sim bench docs clean bench-peers
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ spark-proof: setup ## kill Spark drivers DRIVERS=10 times while they write, and 
 
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check
-	$(BIN)/mypy src tests tools
+	$(BIN)/mypy src tests tools benchmarks
 	$(BIN)/pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/spark
 	$(BIN)/pytest -q -m "not slow" tests/spark  # one session of Spark for all of them
 
@@ -69,8 +69,8 @@ fuzz: setup ## let a fuzzer send anything to frames, batches, a node and a direc
 lint: setup ## check style
 	$(BIN)/ruff check
 
-type: setup ## check types of src, tests and tools
-	$(BIN)/mypy src tests tools
+type: setup ## check types of src, tests, tools and benchmarks
+	$(BIN)/mypy src tests tools benchmarks
 
 sim: setup ## run the simulator: one node, then clusters over 200 seeds (SEED=... for the same again)
 	$(BIN)/penstock sim --seed $(SEED) --seeds 50
@@ -81,10 +81,18 @@ sim: setup ## run the simulator: one node, then clusters over 200 seeds (SEED=..
 bench: setup ## run the benchmarks
 	$(BIN)/penstock bench
 
+# Servers and clients go to benchmarks/.peers, nothing is installed system-wide. One system alone:
+# make bench-peers PEERS="--systems penstock,nats --workloads 50B,mixed"; a smoke run: PEERS=--quick
+PEERS ?=
+bench-peers: setup ## measure Penstock side by side with Redis, NATS, RabbitMQ, Kafka, ... (PEERS=options)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-input -q -e '.[plot]'
+	$(BIN)/python -m benchmarks $(PEERS)
+
 docs: setup ## check the links of the docs and run their examples
 	$(BIN)/python tools/check_docs.py
 
 clean: ## remove all that the other targets made, .venv included
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf benchmarks/.peers
 	rm -f src/penstock/wire/_packing.*.so
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

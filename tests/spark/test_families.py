@@ -117,7 +117,9 @@ def test_a_child_goes_on_with_the_open_sessions_of_its_keys(
         [Lot(new, batch(child, len(before))), Lot(old, whole.slice(stop))],
     ]
     family = Family(partial(engine, sessionizer()), None, ())
-    head, chunks, found = None, [], []
+    head: bytes | None = None
+    chunks: list[bytes] = []
+    found: list[bytes] = []
     for lots in steps:
         found += values_of(family.take([lot for lot in lots if len(lot.rows)], 0))
         saved = family.save()

@@ -164,7 +164,7 @@ def test_a_log_is_written_anew_once_it_is_longer_than_its_base(monkeypatch) -> N
 def test_keys_that_have_nothing_open_are_forgotten(monkeypatch) -> None:
     monkeypatch.setattr(session_bucket, "_FEW_SLOTS", 10)
     clicks = Clicks(seed=5, blocks=3, chains=200)
-    kind = {"timeout": clicks.timeout, "delay": clicks.delay, "fragment_id": bytes}
+    kind: dict[str, Any] = {"timeout": clicks.timeout, "delay": clicks.delay, "fragment_id": bytes}
     bucket = SessionBucket(sessionizer(**kind))
     parts = list(clicks.batches(150))
     found: list[Row] = []
@@ -177,7 +177,7 @@ def test_keys_that_have_nothing_open_are_forgotten(monkeypatch) -> None:
 def test_many_sessions_that_end_at_once_come_in_parts(monkeypatch) -> None:
     monkeypatch.setattr(session_bucket, "MOST_ROWS_AT_ONCE", 50)
     clicks = Clicks(seed=6, blocks=1, chains=50)
-    kind = {"timeout": clicks.timeout, "delay": clicks.delay}
+    kind: dict[str, Any] = {"timeout": clicks.timeout, "delay": clicks.delay}
     bucket = SessionBucket(sessionizer(**kind))
     whole = next(iter(clicks.batches(100_000)))
     keys, texts = (pa.array(each, pa.binary()) for each in (whole.keys, whole.values))

@@ -106,7 +106,8 @@ def test_a_batch_gives_all_sessions_of_it(source, spark, url, topic) -> None:
 
 def test_buckets_and_a_condition_for_ends(spark, url, topic, checkpoint, tmp_path) -> None:
     publish(topic, CLICKS)
-    stream = stream_of(spark, url, topic, 2000)
+    # At once: partitions are not read in step, and a row is late by the latest of its bucket.
+    stream = stream_of(spark, url, topic, 100_000)
     settings = SETTINGS | {"end": endswith("value", lit(b":END"))}
     run(sessions(stream, **settings, buckets=3), tmp_path / "out", checkpoint)
     found = [each for each in values_in(spark, tmp_path / "out") if b"~closing" not in each]
@@ -172,6 +173,8 @@ def test_what_cannot_be_done_is_told(spark, url, topic) -> None:
         sessions(stream.drop("offset"), timeout=5.0)
     with pytest.raises(InvalidError, match="use 1 to"):
         sessions(stream, timeout=5.0, buckets=0)
+    with pytest.raises(Exception, match="only the messages of a topic"):
+        spark.readStream.format("penstock-packed").options(servers=url, queue="q").load()
     packed = stream_of(spark, url, topic, 10, "penstock-packed")
     with pytest.raises(InvalidError, match="by their partition"):
         sessions(packed, timeout=5.0, buckets=4)

@@ -194,8 +194,16 @@ class Publishing:
         if question.undo:
             self.stages.unsecure(shard, question.stages)
             return
-        entry = self.stages.secure(shard, question.stages)
-        entry.answer, entry.failed = lambda: then(None), then
+        refusal: PenstockError | None = None
+        try:
+            entry = self.stages.secure(shard, question.stages)
+        except PenstockError as error:
+            # Another node may own the shard by now, and have what is missing here.
+            confirmed = self.kernel.confirmation([shard])
+            if confirmed is None:
+                raise
+            entry, refusal = confirmed, error
+        entry.answer, entry.failed = lambda: then(refusal), then
 
     # --- operators -------------------------------------------------------------------------
 

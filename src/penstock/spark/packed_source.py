@@ -11,28 +11,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.datasource import DataSource, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidError
 from penstock.spark.lineage import Lineage, held_back, lineages
-from penstock.spark.options import refuse_batch_options, refuse_stream_options
+from penstock.spark.options import (
+    SourceOptions,
+    parse_options,
+    refuse_batch_options,
+    refuse_stream_options,
+)
 from penstock.spark.packing import PACKED, packed_row
-from penstock.spark.source import PenstockSource, Task, TopicReader, TopicStreamReader
+from penstock.spark.source import Task, TopicReader, TopicStreamReader
 from penstock.spark.spans import Span, from_json, to_json
 
 PIECE_ROWS = 100_000
 PIECE_BYTES = 8 << 20
 
 
-class PackedSource(PenstockSource):
+class PackedSource(DataSource):
     """Topics, with the options of the other source; columns as `packing.pack` gives them."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options)
-        if self._parsed.headers:
-            raise InvalidError("messages that are packed have no headers here")
 
     @classmethod
     def name(cls) -> str:
@@ -41,17 +41,30 @@ class PackedSource(PenstockSource):
 
     def schema(self) -> str:
         """The same for every topic."""
+        _parsed(self.options)
         return PACKED
 
     def reader(self, schema: StructType) -> TopicReader:
         """A topic between two places."""
-        refuse_stream_options(self._parsed)
-        return PackedReader(self._parsed)
+        options = _parsed(self.options)
+        refuse_stream_options(options)
+        return PackedReader(options)
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802
         """A topic from a place on."""
-        refuse_batch_options(self._parsed)
-        return PackedStreamReader(self._parsed)
+        options = _parsed(self.options)
+        refuse_batch_options(options)
+        return PackedStreamReader(options)
+
+
+def _parsed(given: Mapping[str, str]) -> SourceOptions:
+    options = parse_options(given)
+    if options.queue or options.headers:
+        raise InvalidError(
+            "only the messages of a topic are packed, without headers",
+            advice='Use format("penstock").',
+        )
+    return options
 
 
 class PackedTask(Task):

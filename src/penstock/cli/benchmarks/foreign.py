@@ -36,13 +36,14 @@ class ForeignCpu:
 def _foreign_ticks() -> tuple[int, int]:
     line = Path("/proc/stat").read_text().splitlines()[0]
     user, nice, system, _, _, irq, softirq, stolen, *_ = map(int, line.split()[1:])
-    usage = _all_usage()
+    usage = all_usage()
     ours = sum(usage[pid].ticks for pid in family(usage, os.getpid()))
     kernel = sum(each.ticks for each in usage.values() if each.parent == _KERNEL_THREADS)
     return user + nice + system + irq + softirq - ours - kernel, stolen
 
 
-def _all_usage() -> dict[int, Usage]:
+def all_usage() -> dict[int, Usage]:
+    """What every process of this machine has used, by its id."""
     usage: dict[int, Usage] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

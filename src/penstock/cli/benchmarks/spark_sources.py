@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark import arrow
+from penstock.spark.options import parse_options
 from penstock.spark.source import PenstockSource, TopicReader
 
 _PIECE_ROWS = 20_000
@@ -77,7 +78,7 @@ class RowSource(PenstockSource):
 
     def reader(self, schema: StructType) -> TopicReader:
         """A topic between two places."""
-        return _RowReader(self._parsed)
+        return _RowReader(parse_options(self.options))
 
 
 class _RowReader(TopicReader):

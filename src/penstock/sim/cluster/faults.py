@@ -230,8 +230,10 @@ class Injector:
 
     def _flip(self) -> None:
         """Bits of a node's files change while it is down. All else is well, and stays so for a
-        while: what one disk has lost only the others have."""
-        if not self.cluster.whole or self.cluster.network.blocked:
+        while: what one disk has lost only the others have. And they are a majority, or nobody
+        could take the place of a node that does not start any more."""
+        few = len(self.cluster.members()) < 3
+        if few or not self.cluster.whole or self.cluster.network.blocked:
             return
         host = self._someone()
         host.damage_expected = True

@@ -1,0 +1,106 @@
+"""Producers and consumers at once; every message has a number, and none may be lost or doubled."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.system import Body, Client
+
+PARTIES = 2  # producers, and as many consumers
+_NUMBER = struct.Struct("<Q")
+_TAIL_SECONDS = 0.5  # in which doubles would show up
+_LOST_SECONDS = 15.0  # after which messages that did not come are lost
+
+
+class Board:
+    """Counters in a file that all processes share; each has one writer."""
+
+    SLOTS = 3 * PARTIES
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.write_bytes(bytes(8 * self.SLOTS))
+        with path.open("r+b") as file:
+            self._slots = memoryview(mmap.mmap(file.fileno(), 8 * self.SLOTS)).cast("Q")
+
+    def sent(self, number: int, count: int) -> None:
+        """A producer has had all of its messages confirmed."""
+        self._slots[number] = count
+        self._slots[PARTIES + number] = 1
+
+    def received(self, number: int, count: int) -> None:
+        """A consumer has so many by now."""
+        self._slots[2 * PARTIES + number] = count
+
+    def all_sent(self) -> bool:
+        """Whether all producers have ended."""
+        return sum(self._slots[PARTIES : 2 * PARTIES]) == PARTIES
+
+    def all_received(self) -> bool:
+        """Whether there are as many deliveries as messages."""
+        return sum(self._slots[2 * PARTIES :]) >= sum(self._slots[:PARTIES])
+
+
+class Patience:
+    """When a consumer has seen the end: all have come, or nothing has for a long time."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._since = time.monotonic()
+
+    def lasts(self, came: bool) -> bool:
+        """Whether to go on, after a delivery or after nothing came."""
+        now = time.monotonic()
+        if came or not self._board.all_sent():
+            self._since = now
+        limit = _TAIL_SECONDS if self._board.all_received() else _LOST_SECONDS
+        return now - self._since < limit
+
+
+async def produce_numbered(client: Client, given: dict[str, Any]) -> dict[str, Any]:
+    """Pushes `n` messages, whose numbers start at n times its own."""
+    number = client.place.number
+    begun = time.monotonic_ns()
+    sent = await client.push_all(_numbered(number * given["n"], given))
+    Board(Path(given["board"])).sent(number, sent)
+    return {"n": sent, "begun": begun}
+
+
+def _numbered(first: int, given: dict[str, Any]) -> Iterator[bytes]:
+    filler = os.urandom(given["size"] - _NUMBER.size)
+    end = time.monotonic() + given["seconds"]
+    for number in range(first, first + given["n"]):
+        if number & 63 == 0 and time.monotonic() > end:
+            return
+        yield _NUMBER.pack(number) + filler
+
+
+async def consume_numbered(client: Client, given: dict[str, Any]) -> dict[str, Any]:
+    """Counts how often each number comes, into the file `seen`."""
+    board = Board(Path(given["board"]))
+    patience = Patience(board)
+    seen = np.zeros(given["n"] * PARTIES, np.uint8)
+    count = last = 0
+    end = time.monotonic() + given["seconds"] + 2 * _LOST_SECONDS
+
+    def sink(delivered: Sequence[Body]) -> bool:
+        nonlocal count, last
+        if delivered:
+            last = time.monotonic_ns()
+            for body in delivered:
+                seen[_NUMBER.unpack_from(body)[0]] += 1
+            count += len(delivered)
+            board.received(client.place.number, count)
+        return patience.lasts(bool(delivered)) and time.monotonic() < end
+
+    await client.consume(sink)
+    seen.tofile(given["seen"])
+    return {"n": count, "last": last}
