@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import telemetry
-from penstock.cli.command import new_app
+from penstock.cli.command import fabric_at, new_app
 from penstock.cli.spark_command import Sparks, following, on_spark
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ app = new_app("Programs that run on Spark: over files, folders and topics.")
 app.command()(telemetry.telemetry)
 
 SHOWN = 20
+TIMEOUT_S = 5.0
 
 
 class Form(StrEnum):
@@ -154,10 +155,29 @@ def sort_command(
             raise InvalidError("what is shown is not checked", advice="Use --to with --verify.")
         _show(sparks, ordered, limit)
         return
+    if stream is not None:
+        _check_partitions(sparks, *stream)
     start = _end_of(sparks, *stream) if stream is not None and verify else 0
     _write(sparks, ordered, to, Form.TEXT, overwrite)
     if verify:
         _verify(sparks, lines, to, records, start)
+
+
+def _check_partitions(sparks: Sparks, kind: str, name: str) -> None:
+    """InvalidError if a topic has several: rows would not stay in their order. A data directory is
+    open in Spark's node and cannot be asked from here; `--verify` finds it out."""
+    from penstock.errors import InvalidError
+
+    servers = sparks.fabric.servers.partition(",")[0]
+    if kind != "topic" or not servers:
+        return
+    with fabric_at(servers, None, sparks.fabric.namespace, TIMEOUT_S) as fabric:
+        partitions = fabric.topic(name, create=False).partitions
+    if partitions != 1:
+        raise InvalidError(
+            f"topic {name!r} has several partitions ({partitions})",
+            advice="Sort into a topic with one: `penstock topic create NAME --partitions 1`.",
+        )
 
 
 def _end_of(sparks: Sparks, kind: str, name: str) -> int:
@@ -169,9 +189,7 @@ def _end_of(sparks: Sparks, kind: str, name: str) -> int:
     if kind != "topic":
         raise InvalidError(f"{kind}:{name} cannot be read again", advice="Leave --verify out.")
     rows = sparks.session.read.format("penstock").options(**sparks.fabric.options(kind, name))
-    [row] = rows.load().agg(call.max("offset"), call.max("partition")).collect()
-    if row[1]:
-        raise InvalidError(f"topic {name!r} has several partitions", advice="Use one with one.")
+    [row] = rows.load().agg(call.max("offset")).collect()
     return 0 if row[0] is None else int(row[0]) + 1
 
 
