@@ -10,10 +10,12 @@ from pathlib import Path
 from penstock import connect
 from penstock.cli.benchmarks.processes import Child
 from penstock.cli.faulting import ledgers, queue_work, table_work, topic_work
+from penstock.cli.faulting.station import REST_SECONDS
 from penstock.errors import UnavailableError
 
 DRAIN_SECONDS = 60.0
 END_SECONDS = 40.0
+ANSWER_SECONDS = 10.0
 
 Works = tuple[tuple[str, int], ...]
 """What the clients of a station do, each with its number."""
@@ -68,6 +70,9 @@ class Clients:
         """Producers stop; consumers go on until there is nothing left; then they end."""
         for station in self._stations:
             station.say("rest")
+        for station in self._stations:
+            if station.answer(REST_SECONDS + ANSWER_SECONDS) != "resting":
+                self.trouble.append("producers did not come to rest")
         with connect(url) as fabric:
             queue = fabric.queue(queue_work.QUEUE)
             topic = fabric.topic(topic_work.TOPIC)
@@ -104,7 +109,7 @@ class Clients:
 
 
 def _left(count: Callable[[], int]) -> int:
-    """How many messages are left, twice in a row: a producer may still be at its last push."""
+    """How many messages are left, twice in a row: one that moves may be counted nowhere."""
     try:
         if waiting := count():
             return waiting

@@ -1,7 +1,8 @@
 """A station: the clients at one place of the network, in one process.
 
-`python -m penstock.cli.faulting.station URL FOLDER WORK NUMBER …` says `ready`, works until its
-standard input says `rest` (nothing new is made from then on) and ends when that ends.
+`python -m penstock.cli.faulting.station URL FOLDER WORK NUMBER …` says `ready` and works. When its
+standard input says `rest`, nothing new is begun, and it says `resting` once the last request of a
+maker has its answer (`busy` if that takes too long). It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import faulthandler
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from penstock.cli.faulting.pace import Orders
 from penstock.cli.grouping import collecting, publishing
 
 TIMEOUT_SECONDS = 60.0  # of a call: an outage may last so long
+REST_SECONDS = 2 * TIMEOUT_SECONDS  # for the calls that makers have begun
 END_SECONDS = 20.0
 
 Work = Callable[[Fabric, int, Path, Orders], None]
@@ -31,6 +34,7 @@ WORKS: dict[str, Work] = {
     "clicks": publishing.publish,
     "collect": collecting.collect,
 }
+MAKERS = {"produce", "publish", "count", "clicks"}  # what ends when it is told to rest
 
 
 class Worker(threading.Thread):
@@ -41,6 +45,7 @@ class Worker(threading.Thread):
         super().__init__(name=f"{work}-{number}", daemon=True)
         self._url, self._folder, self._number = url, folder, number
         self._work = WORKS[work]
+        self.makes = work in MAKERS
         self._orders = orders
         self.failed = True
 
@@ -65,11 +70,21 @@ def main() -> int:
     for line in sys.stdin:
         if line.strip() == "rest":
             orders.rest.set()
+            print("resting" if _rested(workers) else "busy", flush=True)
     orders.rest.set()
     orders.end.set()
     for worker in workers:
         worker.join(END_SECONDS)
     return int(any(worker.is_alive() or worker.failed for worker in workers))
+
+
+def _rested(workers: list[Worker]) -> bool:
+    """Whether all makers have ended, after a while."""
+    until = time.monotonic() + REST_SECONDS
+    makers = [worker for worker in workers if worker.makes]
+    for maker in makers:
+        maker.join(max(until - time.monotonic(), 0.0))
+    return not any(maker.is_alive() for maker in makers)
 
 
 if __name__ == "__main__":
