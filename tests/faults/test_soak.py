@@ -23,7 +23,7 @@ def test_nothing_that_a_machine_does_breaks_a_promise(tmp_path: Path) -> None:
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     assert found["trouble"] == [], found["seed"]
-    assert found["correct"] is True, found
+    assert found["correct"] is True, done.stdout
     assert found["kills"] >= KILLS
     assert len(found["start_seconds"]) > KILLS // 4  # some kills are before it is ready
     assert found["queue"]["acknowledged"] > 500
