@@ -15,6 +15,7 @@ from penstock.core.queue import QueueShard
 from penstock.core.records import Forgotten, Kind
 from penstock.core.shard import Shard, Stream
 from penstock.core.slices import peek_slices
+from penstock.core.undelivered import Handed, Undelivered
 from penstock.core.views import (
     MAX_POP_MESSAGES,
     QueueView,
@@ -55,6 +56,7 @@ class Queues:
         self.turned: dict[int, None] = {}
         self.hungry: dict[int, None] = {}  # the same for those that somebody got nothing from
         self.on_end: Callable[[int], None] = _nobody  # told when a shard is served here no more
+        self.undelivered = Undelivered(kernel, self.change, self.arrived)
 
     def view(self, stream: int) -> QueueView:
         """What this node knows of a queue."""
@@ -183,6 +185,7 @@ class Queues:
             shard = self.kernel.shards[number]
             grants.append(self.kernel.log(shard, Kind.GRANT, meta, level))
             epochs[number] = shard.epoch
+        handed = Handed(view.stream, taken, epochs)
         if subscription is None:
 
             def written() -> None:
@@ -190,16 +193,20 @@ class Queues:
                 if not slices:  # shards are lost, or leases have run out meanwhile
                     self._begin_fill(view)
                 self._deliver(connection, verb, request, flags, slices)
+                self.undelivered.sent(handed, slices)
 
             self.kernel.answer_when_safe(grants[-1], connection, verb, request, written)
+            self.undelivered.watch(handed, grants, needed=grants[-1])
             return
 
         def leave(slices: list[Slice]) -> None:
             if slices:  # somebody may take a delivery of nothing for an answer
                 self._deliver(connection, verb, request, flags, slices)
+            self.undelivered.sent(handed, slices)
             self.serve(view)
 
         Feed(self.kernel, subscription, taken, epochs, leave).wait_for(grants)
+        self.undelivered.watch(handed, grants)
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
