@@ -9,7 +9,7 @@ from penstock.core import queue_rules as rules
 from penstock.core.changes import Change, Op, pack_changes, pack_grants
 from penstock.core.effects import Deliver, Slice
 from penstock.core.feeding import Feed, still_ours
-from penstock.core.figures import oldest_ms
+from penstock.core.figures import queue_figures
 from penstock.core.kernel import Kernel, still_waiting
 from penstock.core.queue import QueueShard
 from penstock.core.records import Forgotten, Kind
@@ -436,19 +436,7 @@ class Queues:
     def figures(self, stream: Stream) -> dict[str, Any]:
         """What `penstock queue show` prints."""
         parts = list(self.view(stream.info.id).shards.values())
-        return {
-            "ready": sum(q.ready for q in parts),
-            "leased": sum(q.leases.messages for q in parts),
-            "reserved": sum(q.leases.reserved_messages for q in parts),
-            "delayed": sum(q.delayed.messages for q in parts),
-            "held": sum(len(q.held) for q in parts),
-            "dead": sum(run.messages for q in parts for run in q.dead.values()),
-            "messages": sum(q.kept_messages for q in parts),
-            "bytes": sum(q.kept_bytes for q in parts),
-            "pushed": stream.totals.pushed + sum(q.pushed for q in parts),
-            "oldest_ms": oldest_ms(parts, self.kernel.now_us),
-            "shards": len(parts),
-        }
+        return queue_figures(parts, stream.totals.pushed, self.kernel.now_us)
 
 
 def _nobody(shard: int) -> None:
