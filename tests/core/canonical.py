@@ -91,6 +91,7 @@ def queue_state(queue: QueueShard, timed: bool = True) -> dict[str, Any]:
         "next": queue.leases.next_number,
         "ids": [row[:2] for row in queue.ids.snapshot()],
         "ends": {start: lane.end for start, lane in queue.lanes.items()},
+        "gangs": None if queue.gangs is None else queue.gangs.sizes,
         "keys": None if queue.keys is None else sorted(map(sorted, queue.keys.snapshot())),
     }
 

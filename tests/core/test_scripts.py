@@ -20,6 +20,7 @@ from penstock.core.lanes import LANE_SHIFT
 from penstock.errors import PenstockError
 from penstock.wire import frames
 from penstock.wire import messages as m
+from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Flag, PopMode, PushExtra, Settle, SettleItem, Verb
@@ -123,7 +124,7 @@ class Script:
     # --- streams ---------------------------------------------------------------------------
 
     def do_open(self, kind: str, name: str, **options: str) -> str:
-        settings = {key: int(value) if value.isdigit() else value for key, value in options.items()}
+        settings = {key: _setting(value) for key, value in options.items()}
         self.streams[name] = self.node.open(kind, name, **settings)
         return f"stream {self.streams[name]}"
 
@@ -131,7 +132,7 @@ class Script:
         return f"stream {self.node.call(m.Open(kind, name, create=False))['id']}"
 
     def do_configure(self, name: str, **options: str) -> str:
-        settings = {key: int(value) if value.isdigit() else value for key, value in options.items()}
+        settings = {key: _setting(value) for key, value in options.items()}
         info = self.node.call(m.Configure(self.streams[name], settings))
         return " ".join(f"{key}={info['options'][key]}" for key in options)
 
@@ -158,12 +159,14 @@ class Script:
             priority=number.get("priority", 0), due_us=-1000 * number.get("delay", 0),
             ttl_ms=number.get("ttl", 0), producer=number.get("producer", 0),
             sequence=number.get("sequence", 0), instance=number.get("instance", 0),
-            generation=number.get("generation", 0),
+            generation=number.get("members", number.get("generation", 0)),
         )  # fmt: skip
         extra, shard = None, number.get("shard", 0)
         if "id" in options:
             extra = PushExtra(options["id"].encode(), bool(number.get("hold", 0)))
-            shard = self.node.fabric.kernel.shard_of(options["id"].encode()).id
+            shard = self.node.fabric.kernel.place_of(options["id"].encode())
+        if "members" in options:
+            shard = self.node.fabric.kernel.place_of(name.encode())
         packed = b"" if extra is None else _pack(extra)
         packed = len(packed).to_bytes(4, "little") + packed if extra is not None else b""
         levels = {"written": 1, "synced": 2}
@@ -232,6 +235,23 @@ class Script:
 
     def do_bury(self, name: str, value: str) -> None:
         self._settle(Settle.DEAD, name, value)
+
+    def do_park(self, name: str, worker: str, wait: str = "0", address: str = "") -> None:
+        call = m.Park(self.streams[name], worker, address, int(wait))
+        request = self.node.send(Verb.CALL, _pack(call), connection=self.connection)
+        self.requests[worker], self.readers[request] = request, self._seat
+
+    def _seat(self, answer: Answer) -> str:
+        if (value := answer.value()) is None:
+            return "no gang"
+        seat = m.Seat(*value)
+        (text,) = Batch.parse(seat.batch).values
+        got = Got(seat.shard, seat.grant, seat.position, seat.attempt, text)
+        self.tokens[text.decode()] = got
+        at = " with " + " ".join(seat.addresses) if any(seat.addresses) else ""
+        return f"rank {seat.rank} of {len(seat.addresses)} in {text.decode()}, " + (
+            f"lease {seat.grant}, attempt {seat.attempt}{at}"
+        )
 
     def do_purge(self, name: str, dead: str = "0") -> None:
         self._call(m.Purge(self.streams[name], dead == "1"))
@@ -375,6 +395,10 @@ def _status(status: m.ClaimStatus) -> str:
     who += f", reserved for {status.reserved}" if status.reserved else ""
     state = f" with {status.state.decode()}" if status.state else ""
     return f"{who}; at {status.offset}{state}, lag {status.lag}, {status.age_ms} ms old"
+
+
+def _setting(value: str) -> int | str | bool:
+    return value == "yes" if value in ("yes", "no") else int(value) if value.isdigit() else value
 
 
 def _place(position: int) -> str:

@@ -41,6 +41,7 @@ class Calls:
             m.Purge: self._changed_queue(fabric.control.purge),
             m.Redrive: self._changed_queue(fabric.control.redrive),
             m.Release: self._changed_queue(fabric.control.release),
+            m.Park: self._park,
             m.Producer: self._producer,
             m.Offsets: self._look_at_topic(fabric.topics.offsets),
             m.OffsetAt: self._look_at_topic(fabric.topics.offset_at),
@@ -194,6 +195,11 @@ class Calls:
     def _stream_stats(self, connection: int, request: int, call: m.StreamStats) -> None:
         figures = self.fabric.stream_figures(call.stream, call.partitions)
         self._now(connection, request, figures)
+
+    def _park(self, connection: int, request: int, call: m.Park) -> None:
+        parked = self.fabric.gangs.park(connection, request, call)
+        self.fabric.park(connection, request, parked)
+        self.fabric.queues.serve(self.fabric.queues.view(call.stream))
 
     # --- topics ----------------------------------------------------------------------------
 

@@ -18,9 +18,11 @@ from penstock.core.control import Control
 from penstock.core.effects import Close, Effect
 from penstock.core.figures import figures_of
 from penstock.core.forwards import Forwards
+from penstock.core.gangs import Gangs
 from penstock.core.groups import Groups
 from penstock.core.growing import Growing
 from penstock.core.kernel import Kernel
+from penstock.core.parking import Asker
 from penstock.core.publishing import Publishing
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
@@ -41,7 +43,7 @@ from penstock.core.staging import Stages
 from penstock.core.tables import Tables
 from penstock.core.topics import Reader, Topics
 from penstock.core.transactions import Transactions
-from penstock.core.views import Asker, Subscription, Waiter
+from penstock.core.views import Subscription, Waiter
 from penstock.core.watches import Watcher, Watches
 from penstock.errors import (
     DamagedError,
@@ -75,6 +77,7 @@ class Fabric:
         self.features = [frames.MERGED]  # what clients may make use of
         self.kernel = kernel = Kernel(shards, now_us)
         self.queues = Queues(kernel)
+        self.gangs = Gangs(kernel, self.queues)
         self.topics = Topics(kernel)
         self.groups = Groups(kernel, self.topics)
         self.watches = Watches(kernel)
@@ -389,6 +392,7 @@ class Fabric:
                 definition.totals.coming -= messages
         shard.coming.clear()
         self.queues.end(shard)
+        self.gangs.end(shard)
         self.topics.moved(shard.id)
         self.sessions.end(shard)
 

@@ -102,6 +102,7 @@ class Kernel:
         # transaction's.
         self.forwarding = False
         self.staging = False  # the same for stages and reservations
+        self.ganging = False  # the same for queues of gangs
 
     # --- definitions -----------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from penstock.core.kernel import Kernel
 from penstock.core.lanes import lane_start
+from penstock.core.queue_rules import check_push
 from penstock.core.queues import Queues
 from penstock.core.records import Forward, Kind, PushMeta, pack_forward, pack_push
 from penstock.core.shard import Shard, Stream
@@ -157,11 +158,11 @@ class Pushes:
             raise LimitError(f"queue {stream.info.name!r} is full: {totals.bytes:,} bytes")
 
     def _belongs(self, stream: Stream, place: int, extra: PushExtra) -> bool:
-        """Whether a push may go to this shard: an id and an ordered queue have their own."""
-        if extra.id is not None:
+        """Whether a push may go to this shard: an id and a queue on one shard have their own."""
+        if extra.id is not None and not stream.options.gangs:
             return place == self.kernel.place_of(extra.id)
-        ordered = stream.options.ordered == "queue"
-        return not ordered or place == self.kernel.place_of(stream.info.name.encode())
+        free = not stream.options.on_one_shard
+        return free or place == self.kernel.place_of(stream.info.name.encode())
 
     def check(self, stream: Stream, place: int, batch: Batch, extra: PushExtra) -> None:
         """Raises what is wrong with a batch for this stream and shard, whoever serves that."""
@@ -183,7 +184,7 @@ class Pushes:
         if extra.hold and extra.id is None:
             raise InvalidError("a held message needs an id to be released by")
         keyed = bool(header.columns & Columns.KEYS) and not header.columns & Columns.KEY_NULLS
-        self.queues.check_push(stream, header, keyed, extra.hold)
+        check_push(stream.options, header, keyed, extra.hold)
 
     def accept(
         self, shard: Shard, stream: Stream, partition: int, batch: Batch, extra: PushExtra,

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.dedupe import IdWindow
+from penstock.core.gang_line import GangLine
 from penstock.core.index import Singles, Stored
 from penstock.core.lanes import LANE_SHIFT, Lane, lane_start
 from penstock.core.leases import Grant, Leases
@@ -64,7 +65,8 @@ class QueueShard:
         self.stream = stream
         self.options = options
         self.lanes: dict[int, Lane] = {}
-        self.returned = Returned()
+        self.gangs = GangLine() if options.gangs else None
+        self.returned = Returned() if self.gangs is None else self.gangs
         self.delayed = Delayed()
         self.held: dict[bytes, Run] = {}
         self._held_at: dict[int, bytes] = {}  # position: id
@@ -145,6 +147,8 @@ class QueueShard:
 
     def first_ready(self) -> int | None:
         """The position of the message that the next pop gets."""
+        if self.gangs is not None:
+            return None  # they are granted to parked workers
         if self.options.ordered == "queue" and (self.leases.grants or self.delayed.runs):
             return None
         first = self.returned.head()
@@ -191,6 +195,8 @@ class QueueShard:
             batches = sum(len(each.index) for each in self.lanes.values())
             if len(self.ttl) > 2 * batches + SPARE_TTLS:
                 self._forget_ttls()
+        if self.gangs is not None:
+            self.gangs.came(base, header.members)
         if held is not None:
             lane.set_aside(base, count)
             self.hold(held, Run(base, full(count)))
@@ -200,6 +206,9 @@ class QueueShard:
         elif due_us > arrived:
             lane.set_aside(base, count)
             self.delayed.add(Run(base, full(count)), due_us)
+        elif self.gangs is not None:
+            lane.set_aside(base, count)
+            self.gangs.add(Run(base, full(count)))
         else:
             if not lane.fresh:
                 lane.set_aside(base, 0)
@@ -356,6 +365,8 @@ class QueueShard:
         self.kept_bytes -= self.totals.finished(messages, freed)
         if self.keys is not None:
             self._next_of_key(run, self.keys.finish)
+        if self.gangs is not None:
+            self.gangs.finished(run.position)
 
     def _next_of_key(self, run: Run, leave: Callable[[int], int | None]) -> None:
         for row in rows_of(run.mask).tolist():

@@ -40,6 +40,7 @@ def snapshot(queue: QueueShard) -> dict[str, Any]:
         "ids": queue.ids.snapshot(),
         "keys": None if queue.keys is None else queue.keys.snapshot(),
         "ttl": queue.ttl,
+        "gangs": None if queue.gangs is None else list(queue.gangs.sizes.items()),
     }
 
 
@@ -51,6 +52,8 @@ def restore(
     for start, cursor, end, fresh, skips, columns in data["lanes"]:
         index = BatchIndex.restore(columns)
         queue.lanes[start] = Lane(cursor, end, end, index, set(skips), fresh)
+    if queue.gangs is not None:
+        queue.gangs.sizes.update(data["gangs"])
     for packed in data["returned"]:
         queue.returned.add(_run(packed))
     for due_us, packed in data["delayed"]:

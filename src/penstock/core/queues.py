@@ -11,6 +11,7 @@ from penstock.core.effects import Deliver, Slice
 from penstock.core.feeding import Feed, still_ours
 from penstock.core.figures import oldest_ms
 from penstock.core.kernel import Kernel, still_waiting
+from penstock.core.parking import Asker
 from penstock.core.queue import QueueShard
 from penstock.core.records import Forgotten, Kind
 from penstock.core.shard import Shard, Stream
@@ -24,7 +25,6 @@ from penstock.core.views import (
     bounded,
 )
 from penstock.errors import (
-    InvalidError,
     LeaseLostError,
     LimitError,
     MovedError,
@@ -32,7 +32,6 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.wire import frames
-from penstock.wire.batch import Header
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
@@ -55,6 +54,7 @@ class Queues:
         self.turned: dict[int, None] = {}
         self.hungry: dict[int, None] = {}  # the same for those that somebody got nothing from
         self.on_end: Callable[[int], None] = _nobody  # told when a shard is served here no more
+        self.grant_gangs: Callable[[QueueView], None] = _nobody  # to parked workers
 
     def view(self, stream: int) -> QueueView:
         """What this node knows of a queue."""
@@ -75,23 +75,13 @@ class Queues:
 
     # --- push ------------------------------------------------------------------------------
 
-    def check_push(self, stream: Stream, header: Header, keyed: bool, held: bool) -> None:
-        """Raises what is wrong with a push to this queue, whatever it holds already."""
-        options = stream.options
-        if options.ordered != "no" and (header.priority or header.due_us):
-            raise InvalidError("an ordered queue takes no priority and no delay")
-        if options.ordered == "key" and not keyed:
-            raise InvalidError('a queue with ordered="key" needs a key for every message')
-        if options.ordered == "key" and (header.ttl_ms or held):
-            raise InvalidError('a queue with ordered="key" takes no time-to-live and no hold')
-
     def pushed(self, queue: QueueShard, priority: int) -> None:
         """The newest messages of a queue are there: as `arrived`, but often nothing changes."""
         view = self.view(queue.stream)
         view.heads.offer_newest(queue, MAX_PRIORITY - priority)
         if queue.ttl or queue.delayed.runs:
-            self._set_timer(view, queue)
-        if view.waiters or view.subscriptions:
+            self.set_timer(view, queue)
+        if view.waiters or view.subscriptions or view.parking is not None:
             self.serve(view)
         self._turn(view)
 
@@ -99,7 +89,7 @@ class Queues:
         """Messages of a queue became ready, or wait for a time."""
         view = self.view(queue.stream)
         view.heads.offer(queue)
-        self._set_timer(view, queue)
+        self.set_timer(view, queue)
         self.serve(view)
         self._turn(view)
 
@@ -122,13 +112,14 @@ class Queues:
 
     def pop(self, connection: int, request: int, body: PopBody) -> Waiter | None:
         """Answers with messages, now or when some arrive (then a waiter), or with none."""
-        self.kernel.stream(body.stream, "queue")
+        stream = self.kernel.stream(body.stream, "queue")
         view = self.view(body.stream)
         body = bounded(body)
         if body.mode != PopMode.LEASE:
             slices = peek_slices(view, body)
             self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
             return None
+        rules.check_pop(stream.options)
         if not (view.waiters and body.wait_ms) and self._give(connection, request, body, view):
             return None
         if not body.wait_ms:
@@ -163,7 +154,7 @@ class Queues:
         lease_us = (body.lease_ms or options.lease_ms) * 1000
         taken = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us, overdraw)
         for queue, _, _ in taken.grants.values():
-            self._set_timer(view, queue)
+            self.set_timer(view, queue)
         self._turn(view)
         if not taken.order and self.kernel.shared:
             self.hungry[view.stream] = None
@@ -211,7 +202,7 @@ class Queues:
 
     def subscribe(self, connection: int, request: int, body: PopBody) -> Subscription:
         """Messages flow to the connection as long as there is credit."""
-        self.kernel.stream(body.stream, "queue")
+        rules.check_pop(self.kernel.stream(body.stream, "queue").options)
         view = self.view(body.stream)
         if len(view.subscriptions) >= MAX_WAITERS:
             view.subscriptions = still_waiting(view.subscriptions)
@@ -231,21 +222,20 @@ class Queues:
         if view is None:
             return
         error = NotFoundError("this queue was deleted")
-        for waiter in view.waiters:
-            if not waiter.over:
-                waiter.over = True
-                self.kernel.fail(waiter.connection, Verb.POP, waiter.request, error)
-        for subscription in view.subscriptions:
-            if not subscription.over:
-                subscription.over = True
-                self.kernel.fail(
-                    subscription.connection, Verb.SUBSCRIBE, subscription.request, error
-                )
+        waiting: list[Waiter | Subscription | Asker] = [*view.waiters, *view.subscriptions]
+        if view.parking is not None:
+            waiting += view.parking.waiting.values()
+        for parked in waiting:
+            if not parked.over:
+                parked.over = True
+                self.kernel.fail(parked.connection, parked.verb, parked.request, error)
 
     def serve(self, view: QueueView) -> None:
         """Hands ready messages to whoever waits, the longest waiting first."""
         if view.stream not in self.kernel.streams or self.kernel.refusing is not None:
             return
+        if view.parking is not None:
+            self.grant_gangs(view)
         while view.waiters:
             waiter = view.waiters[0]
             if waiter.over:
@@ -328,7 +318,7 @@ class Queues:
         """Acks alone make nothing ready, unless others wait for their turn."""
         if queue.options.ordered != "no" or any(change.op != Op.ACK for change in changes):
             view.heads.offer(queue)
-            self._set_timer(view, queue)
+            self.set_timer(view, queue)
 
     def _settle_one(
         self, stream: Stream, view: QueueView, item: SettleItem, changes: dict[int, list[Change]]
@@ -366,7 +356,8 @@ class Queues:
 
     # --- time ------------------------------------------------------------------------------
 
-    def _set_timer(self, view: QueueView, queue: QueueShard) -> None:
+    def set_timer(self, view: QueueView, queue: QueueShard) -> None:
+        """Has a shard's part looked at when its next lease, delay or time-to-live ends."""
         due_us = rules.next_due(queue, self.kernel.now_us)
         if due_us is None:
             return
@@ -428,8 +419,11 @@ class Queues:
 
     def figures(self, stream: Stream) -> dict[str, Any]:
         """What `penstock queue show` prints."""
-        parts = list(self.view(stream.info.id).shards.values())
+        view = self.view(stream.info.id)
+        parts = list(view.shards.values())
+        parked = 0 if view.parking is None else len(view.parking.waiting)
         return {
+            **({"parked": parked} if stream.options.gangs else {}),
             "ready": sum(q.ready for q in parts),
             "leased": sum(q.leases.messages for q in parts),
             "reserved": sum(q.leases.reserved_messages for q in parts),
@@ -444,5 +438,5 @@ class Queues:
         }
 
 
-def _nobody(shard: int) -> None:
-    """Unless this is a cluster."""
+def _nobody(_: object) -> None:
+    """Until somebody says so."""

@@ -11,6 +11,14 @@ import msgspec
 
 from penstock.errors import ProtocolError
 from penstock.wire.buffers import Buffer
+from penstock.wire.cluster_calls import ClusterChange as ClusterChange
+from penstock.wire.cluster_calls import ClusterJoin as ClusterJoin
+from penstock.wire.cluster_calls import ClusterJoined as ClusterJoined
+from penstock.wire.cluster_calls import ClusterMap as ClusterMap
+from penstock.wire.cluster_calls import ClusterStatus as ClusterStatus
+from penstock.wire.cluster_calls import WhereIs as WhereIs
+from penstock.wire.gangs import Park as Park
+from penstock.wire.gangs import Seat as Seat
 from penstock.wire.groups import Claim as Claim
 from penstock.wire.groups import ClaimInfo as ClaimInfo
 from penstock.wire.groups import Claims as Claims
@@ -374,66 +382,13 @@ class TxnReceipt(msgspec.Struct):
     stale: bool = False
 
 
-class ClusterMap(ColdRequest, omit_defaults=True):
-    """The map of the cluster, for one who has a version of it (0: none). Answer: bytes: `m` and the
-    packed map, or `d` and what changed since, or nothing if that version is the newest here and
-    there is no newer one within `wait_ms`."""
-
-    version: int = 0
-    wait_ms: int = 0
-
-
-class WhereIs(ColdRequest):
-    """Which nodes have messages of a queue; asked of the node that keeps the queue's list.
-    `emptied` are nodes that were found empty, each with the fill that is over. Answer: a list of
-    (node, fill); an empty one if there is none within `wait_ms`."""
-
-    stream: int
-    emptied: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    wait_ms: int = 0
-
-
-class ClusterStatus(ColdRequest):
-    """The cluster as this node knows it. Answer: dict. With `plan`, also what would move next."""
-
-    plan: bool = False
-
-
-class ClusterChange(ColdRequest):
-    """`drain`, `undrain` or `remove` a node, or set the `replication` to a value. Answer: int, the
-    version of the map after it."""
-
-    action: str
-    node: int = 0
-    value: int = 0
-
-
-class ClusterJoin(ColdRequest, omit_defaults=True):
-    """A new node asks to be let in, under a name of its own. Answer: ClusterJoined; the same name
-    gets the same answer."""
-
-    name: str
-    lowest: int = 1  # the levels that it speaks with other nodes
-    highest: int = 1
-    release: str = ""
-
-
-class ClusterJoined(msgspec.Struct):
-    """What a new node has to know: its id, the cluster, and where the others are."""
-
-    node: int
-    cluster: int
-    shards: int
-    peers: list[tuple[int, str, int]]
-
-
 Request = (
     Open | Configure | Grow | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release
     | Producer | Offsets | OffsetAt | Family | Commit | Committed | Claim | Unclaim | Renew | Claims
     | Put | Get | Remove | Scan | Watch | SessionOpen | SessionKeep | SessionClose | Transact
     | ClusterMap | ClusterStatus | ClusterChange | ClusterJoin | WhereIs | PublishStaged
     | DiscardStages | Publications | ForgetPublication | Reserve | SealReservation | ReadReserved
-    | FinishReservations | Unreserve | Reservations
+    | FinishReservations | Unreserve | Reservations | Park
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode
