@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.blocking_messages import Delivery, Message
     from penstock.client.blocking_stages import QueueStage, TopicStage
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
+    from penstock.client.gangs import GangSeat
     from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
     from penstock.client.stages import StageToken
     from penstock.consumers.group import ConsumerGroup
@@ -51,6 +52,7 @@ __all__ = [
     "Delivery",
     "Entry",
     "Fabric",
+    "GangSeat",
     "LeasedMessage",
     "Message",
     "NamedProducer",
@@ -89,6 +91,7 @@ _HOMES = {
     "client.blocking_stages": "QueueStage TopicStage",
     "client.stages": "StageToken",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
+    "client.gangs": "GangSeat",
     "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
     "consumers.group": "ConsumerGroup",
     "embedded": "open_fabric",

@@ -77,6 +77,8 @@ class Driven:
     def _shown(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._shown(each) for each in value]
+        if isinstance(value, penstock.GangSeat):
+            return value._replace(message=self._shown(value.message))
         known = type(value).__module__.startswith("penstock.client.aio")
         return Driven(self._loop, value) if known or inspect.isasyncgen(value) else value
 

@@ -202,8 +202,7 @@ def test_a_large_gang_is_overtaken_so_often_and_no_more(workers):
     overtaken = 0
     while not any(len(seat.addresses) == 6 for seat in at_work.values()):
         workers.push(b"small", 1)
-        worker, seat = next(iter(at_work.items())) if at_work else (None, None)
-        assert worker is not None and seat is not None
+        worker, seat = next(iter(at_work.items()))
         del at_work[worker]
         assert not workers.settle(seat, Settle.ACK)
         workers.park(worker)
@@ -309,7 +308,8 @@ def test_a_damaged_gang_is_told_to_all_and_ends_with_its_lease(workers):
     for worker in WORKERS[:2]:
         workers.park(worker)
     codes = [answer.flags for answer in node.inbox if answer.verb == Verb.CALL]
-    assert len(codes) == 2 and all(codes)
+    assert len(codes) == 2
+    assert all(codes)
     node.inbox.clear()
     node.tick(LEASE_MS * 1000)
     assert node.call(m.StreamStats(1))["ready"] == 1
