@@ -40,6 +40,11 @@ class GangSeat(NamedTuple, Generic[M]):
         return self.message.deliveries
 
     @property
+    def lease(self) -> int:
+        """The number of the lease: no other grant of the queue has it."""
+        return self.message._granted.grant
+
+    @property
     def manager(self) -> bool:
         """Whether this is the member that extends and settles the lease."""
         return self.rank == 0
