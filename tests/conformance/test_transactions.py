@@ -33,7 +33,8 @@ def test_some_rows_are_acked_and_others_given_up_with_their_outcome(fabric):
     assert sorted(each.value for each in queue.dead.peek(9)) == [b"1", b"3"]
     batches = log.subscribe(start="start", idle_timeout=LONG_S, batches=True)
     partition, batch = next(iter(batches))
-    assert (partition, list(batch.values), list(batch.keys)) == (2, [b"done", b"failed"], [b"a", b"b"])
+    assert (partition, list(batch.values)) == (2, [b"done", b"failed"])
+    assert list(batch.keys) == [b"a", b"b"]
     delivery.ack(wait=True, rows=[5, 6, 7])
     assert counts(queue) == (2, 2)
 

@@ -344,8 +344,8 @@ class Script:
     # --- transactions ----------------------------------------------------------------------
 
     def do_transact(self, *parts: str, sequence: str = "0", home: str = "0") -> None:
-        """Parts: ack:QUEUE:VALUE, dead:QUEUE:VALUE, push:STREAM:VALUE, put:TABLE:KEY:VALUE[:VERSION],
-        commit:TOPIC:GROUP:OFFSET[:TOKEN[:STATE]]."""
+        """Parts: ack:QUEUE:VALUE, dead:QUEUE:VALUE, push:STREAM:VALUE,
+        put:TABLE:KEY:VALUE[:VERSION], commit:TOPIC:GROUP:OFFSET[:TOKEN[:STATE]]."""
         call = m.Transact(99, int(sequence), int(home))
         for part in parts:
             kind, name, *rest = part.split(":")
