@@ -95,9 +95,12 @@ class AsyncDelivery(LeasedBatch):
         self._settler.flush()
         return _DONE
 
-    def extend(self, seconds: float) -> Awaitable[None]:
-        """Makes all leases end that long from now; LeaseLostError if one was lost."""
-        return self._settle(Settle.EXTEND, lease_ms(seconds))
+    def extend(
+        self, seconds: float, rows: Sequence[int] | Rows | None = None
+    ) -> Awaitable[None]:
+        """Makes all leases, or those of some rows, end that long from now; LeaseLostError if one
+        was lost. A lease that covers more rows is that long for all of them."""
+        return self._settle(Settle.EXTEND, lease_ms(seconds), rows)
 
     def _settle(
         self, op: Settle, arg: int = 0, rows: Sequence[int] | Rows | None = None

@@ -78,7 +78,8 @@ class Delivery(LeasedBatch):
         self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay), rows))
         self._settler.flush()
 
-    def extend(self, seconds: float) -> None:
-        """Makes all leases end that long from now; LeaseLostError if one was lost."""
-        items = self._items(Settle.EXTEND, lease_ms(seconds))
+    def extend(self, seconds: float, rows: Sequence[int] | Rows | None = None) -> None:
+        """Makes all leases, or those of some rows, end that long from now; LeaseLostError if one
+        was lost. A lease that covers more rows is that long for all of them."""
+        items = self._items(Settle.EXTEND, lease_ms(seconds), rows)
         self._settler.run(settle(self._settler, items))
