@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from penstock.client.aio import AsyncFabric, AsyncSession
 from penstock.client.aio_loops import AsyncWatcher
@@ -17,7 +17,6 @@ from penstock.client.gangs import GangSeat
 from penstock.errors import (
     ConflictError,
     DeadlineError,
-    NotFoundError,
     PenstockError,
     TooLargeError,
 )
@@ -39,7 +38,7 @@ from penstock.tasks.gangs.parts import (
 MAX_MEETING_BYTES = 900_000  # of all members' values: they must fit one entry of a table
 OVER_S = 60.0  # that the last word of a gang stays
 Body = Callable[["GangMember"], Awaitable[bytes]]
-Settle = Callable[[Ending], Awaitable[None]]
+Settle = Callable[[Ending], Awaitable[object]]
 
 
 class GangTimes(NamedTuple):
@@ -52,12 +51,15 @@ class GangTimes(NamedTuple):
     granted again after so long."""
 
 
+DEFAULT_TIMES = GangTimes()
+
+
 class GangMember:
     """Use with `async with`; then `run`, then `conclude`. Of one event loop."""
 
     def __init__(
         self, fabric: AsyncFabric, control: AsyncTable, seat: GangSeat[AsyncMessage], gang: str,
-        times: GangTimes = GangTimes(),
+        times: GangTimes = DEFAULT_TIMES,
     ) -> None:  # fmt: skip
         """`gang` names the gang in the control table."""
         self.seat = seat
@@ -88,7 +90,8 @@ class GangMember:
         duties = [self._write(), self._hear(), self._keep()]
         if self.seat.manager:
             duties.append(self._extend())
-        self._duties = [asyncio.get_running_loop().create_task(duty) for duty in duties]
+        for duty in duties:
+            self._begin(duty)
         self._puts.put_nowait(Put(HERE, self.seat.addresses[self.seat.rank].encode()))
         return self
 
@@ -139,7 +142,11 @@ class GangMember:
                 await self.seat.message.nack()
             return
         if ending.kind == EndKind.DONE:
-            await settle(ending)
+            try:
+                await settle(ending)
+            except ConflictError:
+                await self._say(Ending(EndKind.LOST, reason="the gang's lease was lost"))
+                raise
             await self._say(ending)
             return
         await self._say(ending)
@@ -176,6 +183,16 @@ class GangMember:
 
     # --- duties ----------------------------------------------------------------------------
 
+    def _begin(self, duty: Coroutine[Any, Any, None]) -> None:
+        self._duties.append(asyncio.get_running_loop().create_task(self._dutiful(duty)))
+
+    async def _dutiful(self, duty: Coroutine[Any, Any, None]) -> None:
+        """A member that cannot hear or speak any more is gone, whatever the others think."""
+        try:
+            await duty
+        except PenstockError as error:
+            self._lost(self.seat.rank, f"this member is cut off: {error.message}")
+
     async def _hear(self) -> None:
         """What is there, and what changes."""
         async for key, value in self._table.items(self._watched):
@@ -192,11 +209,7 @@ class GangMember:
             put = await self._puts.get()
             rank, names = self.seat.rank, self._names
             key = names.of_member(rank, put.word) if rank else names.of_manager(put.word)
-            try:
-                await self._table.put(key, put.value, session=self._session)
-            except (NotFoundError, ConflictError):
-                self._lost(rank, "this member's session has ended")
-                return
+            await self._table.put(key, put.value, session=self._session)
 
     async def _keep(self) -> None:
         """A member whose session has ended is gone for the others: it must go, too."""
@@ -239,7 +252,7 @@ class GangMember:
             if meeting is not None and not meeting.done():
                 meeting.set_exception(GangOverError(effect.ending.reason))
         else:
-            self._duties.append(asyncio.get_running_loop().create_task(self._look()))
+            self._begin(self._look())
 
     async def _look(self) -> None:
         """The manager is gone: it has said why, or it has died."""

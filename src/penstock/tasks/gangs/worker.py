@@ -1,0 +1,87 @@
+"""A worker of gangs: parks, takes part, settles, parks again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Protocol
+
+from penstock.client.aio import AsyncFabric
+from penstock.client.aio_messages import AsyncMessage
+from penstock.client.gangs import GangSeat
+from penstock.errors import ConflictError, PenstockError, ProtocolError
+from penstock.tasks.gangs.envelope import GangCall, read_gang
+from penstock.tasks.gangs.member import DEFAULT_TIMES, GangMember, GangTimes
+from penstock.tasks.gangs.settling import Settling
+from penstock.tasks.gangs.streams import GangStreams
+
+PARK_S = 60.0  # that a worker waits at the node before it asks anew
+PAUSE_S = 0.1  # after an error that may pass; doubles
+MAX_PAUSE_S = 5.0
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Members(Protocol):
+    """Whoever runs a member's function."""
+
+    def run(self, member: GangMember, gang: GangCall) -> Awaitable[bytes]:
+        """The packed outcome of this member; MemberFailedError if its function raised. Cancelled
+        when the gang is over before: it returns when the function has ended."""
+
+
+class GangWorker:
+    """Takes part in one gang at a time, under a name that no other worker has."""
+
+    def __init__(
+        self, fabric: AsyncFabric, streams: GangStreams, members: Members, settling: Settling,
+        name: str, address: str = "", times: GangTimes = DEFAULT_TIMES,
+    ) -> None:  # fmt: skip
+        """`address` is told to the other members of its gangs."""
+        self.gangs_done = 0  # attempts that it took part in, however they ended
+        self._fabric = fabric
+        self._streams = streams
+        self._members = members
+        self._settling = settling
+        self._name = name
+        self._address = address
+        self._times = times
+
+    async def run(self) -> None:
+        """Works until it is cancelled, or an error comes that does not pass. Cancelled while it is
+        a member, it leaves its gang, which is granted anew."""
+        pause_s = PAUSE_S
+        while True:
+            try:
+                await self.work(PARK_S)
+                pause_s = PAUSE_S
+            except ConflictError as error:
+                _log.warning("a gang was lost: %s", error)
+            except PenstockError as error:
+                if not error.retriable:
+                    raise
+                _log.warning("no gangs now: %s", error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+    async def work(self, wait_s: float) -> bool:
+        """Waits so long for a gang, and takes part in it; whether there was one."""
+        seat = await self._streams.gangs.park(self._name, self._address, wait_s)
+        if seat is None:
+            return False
+        try:
+            gang = read_gang(seat.message.value)
+        except ProtocolError:
+            _log.exception("a gang that cannot be read is a dead letter now")
+            await seat.message.dead()
+            return True
+        await self._take_part(seat, gang)
+        self.gangs_done += 1
+        return True
+
+    async def _take_part(self, seat: GangSeat[AsyncMessage], gang: GangCall) -> None:
+        control, times = self._streams.others.control, self._times
+        async with GangMember(self._fabric, control, seat, gang.name, times) as member:
+            ending = await member.run(lambda here: self._members.run(here, gang))
+            await member.conclude(ending, lambda end: self._settling.settle(seat, gang, end))
