@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -37,6 +38,7 @@ from penstock.tasks.gangs.parts import (
 
 MAX_MEETING_BYTES = 900_000  # of all members' values: they must fit one entry of a table
 OVER_S = 60.0  # that the last word of a gang stays
+_log = logging.getLogger("penstock.worker")
 Body = Callable[["GangMember"], Awaitable[bytes]]
 Settle = Callable[[Ending], Awaitable[object]]
 
@@ -111,6 +113,11 @@ class GangMember:
             outcome, well = await body(self), True
         except MemberFailedError as error:
             outcome, well = error.outcome, False
+        except Exception as error:
+            if not isinstance(error, MemberLostError):
+                _log.exception("a member's function was not run")
+            self._lost(self.seat.rank, f"member {self.seat.rank} is gone: {error}")
+            return
         self._part.finish(well, outcome)
         self._act()
 
@@ -132,6 +139,12 @@ class GangMember:
                 return await self._meeting
         except TimeoutError:
             raise DeadlineError(f"not all members have come within {timeout} s") from None
+
+    def give_up(self, reason: str, outcome: bytes) -> None:
+        """The manager ends the attempt as one that failed, for a reason of its own."""
+        assert isinstance(self._part, ManagerPart)
+        self._part.give_up(reason, outcome)
+        self._act()
 
     async def conclude(self, ending: Ending, settle: Settle) -> None:
         """The manager has the gang settled, and lets the others go: after it, if all is done; if
@@ -271,6 +284,10 @@ class MemberFailedError(Exception):
     def __init__(self, outcome: bytes) -> None:
         super().__init__("a member's function has raised")
         self.outcome = outcome
+
+
+class MemberLostError(Exception):
+    """A member's function has died with its process, and left no word."""
 
 
 def _now_us() -> int:

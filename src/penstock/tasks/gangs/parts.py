@@ -178,6 +178,10 @@ class ManagerPart(Part):
         """The manager's own function has returned, or raised."""
         self._finished(0, well, outcome)
 
+    def give_up(self, reason: str, outcome: bytes) -> None:
+        """The attempt has failed, and no member is to blame."""
+        self._end(Ending(EndKind.FAILED, reason=reason, outcomes=[outcome]))
+
     def _finished(self, rank: int, well: bool, outcome: bytes) -> None:
         if not well:
             reason = f"the function of member {rank} raised"

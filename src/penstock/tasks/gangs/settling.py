@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncMessage
 from penstock.client.gangs import GangSeat
-from penstock.tasks.codec import Codec
 from penstock.tasks.envelope import Failure, Status, TaskOutcome, encode, read_outcome
 from penstock.tasks.gangs.envelope import GangCall, Verdict, decide
 from penstock.tasks.gangs.parts import Ending, EndKind
@@ -15,6 +16,7 @@ from penstock.tasks.names import NOBODY
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.running import wall_us
 
+pack = msgspec.msgpack.Encoder().encode
 LOST_KIND = "penstock.tasks.gangs.MemberLost"
 
 
@@ -22,11 +24,10 @@ class Settling:
     """What the manager of a gang does in the end."""
 
     def __init__(
-        self, fabric: AsyncFabric, streams: OpenStreams, codec: Codec, worker: str
+        self, fabric: AsyncFabric, streams: OpenStreams, worker: str
     ) -> None:
         self._fabric = fabric
         self._streams = streams
-        self._codec = codec
         self._worker = worker
 
     async def settle(
@@ -57,16 +58,21 @@ class Settling:
         function = gang.call.function
         if ending.kind == EndKind.DONE:
             members = [read_outcome(each) for each in ending.outcomes]
-            results = [self._codec.unpack(member.result) for member in members]
+            # A list of packed values is packed as they are: their classes need not be known here.
+            results = pack([msgspec.Raw(member.result) for member in members])
             return TaskOutcome(
-                Status.DONE, self._codec.pack(results), attempt, self._worker,
+                Status.DONE, results, attempt, self._worker,
                 min(member.popped_us for member in members),
                 min(member.started_us for member in members),
                 max(member.ended_us for member in members), function,
             )  # fmt: skip
         if ending.outcomes:
             return read_outcome(ending.outcomes[0])
-        failure = encode(Failure(LOST_KIND, ending.reason))
+        return self.failure(gang, attempt, Failure(LOST_KIND, ending.reason))
+
+    def failure(self, gang: GangCall, attempt: int, failure: Failure) -> TaskOutcome:
+        """The outcome of a gang that no function of it has said a word about."""
         return TaskOutcome(
-            Status.FAILED, failure, attempt, self._worker, ended_us=wall_us(), function=function
-        )
+            Status.FAILED, encode(failure), attempt, self._worker, ended_us=wall_us(),
+            function=gang.call.function,
+        )  # fmt: skip

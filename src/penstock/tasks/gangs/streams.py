@@ -22,13 +22,14 @@ class GangStreams(NamedTuple):
 
 
 async def open_gangs(
-    fabric: AsyncFabric, task_set: str, durability: str | None = None
-) -> GangStreams:
+    fabric: AsyncFabric, task_set: str, durability: str | None = None,
+    lease_s: float = DEFAULT_TIMES.lease_s,
+) -> GangStreams:  # fmt: skip
     """Opens them, and creates those that are not there. ExistsError if they are there with another
-    durability than the one that is asked for."""
+    durability or lease than is asked for."""
     options: dict[str, Any] = {} if durability is None else {"durability": durability}
     gangs = await fabric.queue(
         streams_of(task_set).gangs, gangs=True, max_deliveries=_MAX_DELIVERIES,
-        lease=DEFAULT_TIMES.lease_s, **options,
+        lease=lease_s, **options,
     )  # fmt: skip
     return GangStreams(gangs, await open_streams(fabric, task_set, durability))

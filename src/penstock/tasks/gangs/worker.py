@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncMessage
 from penstock.client.gangs import GangSeat
 from penstock.errors import ConflictError, PenstockError, ProtocolError
+from penstock.tasks.envelope import Failure, encode
+from penstock.tasks.errors import TaskTimeoutError
 from penstock.tasks.gangs.envelope import GangCall, read_gang
 from penstock.tasks.gangs.member import DEFAULT_TIMES, GangMember, GangTimes
 from penstock.tasks.gangs.settling import Settling
 from penstock.tasks.gangs.streams import GangStreams
+from penstock.tasks.importing import path_of
 
 PARK_S = 60.0  # that a worker waits at the node before it asks anew
 PAUSE_S = 0.1  # after an error that may pass; doubles
@@ -26,9 +30,15 @@ _log = logging.getLogger("penstock.worker")
 class Members(Protocol):
     """Whoever runs a member's function."""
 
-    def run(self, member: GangMember, gang: GangCall) -> Awaitable[bytes]:
+    async def prepare(self) -> None:
+        """Called before the worker parks; what it raises ends the worker."""
+
+    async def run(self, member: GangMember, gang: GangCall) -> bytes:
         """The packed outcome of this member; MemberFailedError if its function raised. Cancelled
         when the gang is over before: it returns when the function has ended."""
+
+    async def close(self) -> None:
+        """The worker has ended."""
 
 
 class GangWorker:
@@ -51,6 +61,12 @@ class GangWorker:
     async def run(self) -> None:
         """Works until it is cancelled, or an error comes that does not pass. Cancelled while it is
         a member, it leaves its gang, which is granted anew."""
+        try:
+            await self._work_on()
+        finally:
+            await self._members.close()
+
+    async def _work_on(self) -> None:
         pause_s = PAUSE_S
         while True:
             try:
@@ -67,6 +83,7 @@ class GangWorker:
 
     async def work(self, wait_s: float) -> bool:
         """Waits so long for a gang, and takes part in it; whether there was one."""
+        await self._members.prepare()
         seat = await self._streams.gangs.park(self._name, self._address, wait_s)
         if seat is None:
             return False
@@ -83,5 +100,23 @@ class GangWorker:
     async def _take_part(self, seat: GangSeat[AsyncMessage], gang: GangCall) -> None:
         control, times = self._streams.others.control, self._times
         async with GangMember(self._fabric, control, seat, gang.name, times) as member:
-            ending = await member.run(lambda here: self._members.run(here, gang))
+            with self._limited(member, gang):
+                ending = await member.run(lambda here: self._members.run(here, gang))
             await member.conclude(ending, lambda end: self._settling.settle(seat, gang, end))
+
+    @contextmanager
+    def _limited(self, member: GangMember, gang: GangCall) -> Iterator[None]:
+        """The manager ends an attempt that reaches the task's time limit."""
+        limit_ms, attempt = gang.call.timeout_ms, member.seat.attempt
+        if not limit_ms or not member.seat.manager:
+            yield
+            return
+        text = f"it took longer than {limit_ms / 1000:g} s and was ended"
+        failure = Failure(path_of(TaskTimeoutError).replace(":", "."), text)
+        outcome = encode(self._settling.failure(gang, attempt, failure))
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(limit_ms / 1000, member.give_up, text, outcome)
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -81,7 +81,7 @@ ToPuller = Ready | Broken | Results | Returned
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def pack(message: ToExecutor | ToPuller) -> bytes:
+def pack(message: msgspec.Struct) -> bytes:
     """A message as a frame."""
     body = _encode(message)
     return _LENGTH.pack(len(body)) + body
