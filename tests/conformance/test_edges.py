@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from tests.conformance.conftest import refuses
@@ -86,7 +87,7 @@ def test_released_by_hand(fabric):
 def test_failure_travels_along_the_edges(fabric, policy):
     queue, table, topic = fabric.queue("q"), fabric.table("t"), fabric.topic("r", partitions=2)
     names = [f"task-{number}" for number in range(6)]
-    for parent, name in zip(names, names[1:], strict=False):
+    for parent, name in pairwise(names):
         instead = fabric.transaction()
         instead.put(table, name, b"not run", mark="failed" if policy == "fail" else "skipped")
         instead.publish(topic, name.encode(), partition=1)
