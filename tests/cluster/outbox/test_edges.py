@@ -6,10 +6,15 @@ import msgspec
 import pytest
 from tests.cluster.outbox.fabric import SHARDS, Fabric, chaos, place_of
 
+from penstock.core.forwards import Forwards
+from penstock.core.outbox import Outbox, Packed
+from penstock.core.shard import Shard
 from penstock.engine.maintenance import Pace
 from penstock.errors import MovedError, UnavailableError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
+from penstock.wire.entry import Entry
+from penstock.wire.frames import Verb
 from penstock.wire.holds import Policy
 
 OFTEN = Pace(checkpoint_records=20)
@@ -126,6 +131,58 @@ def test_an_owner_dies_after_any_step(step: int, victim: str, mark: int) -> None
     assert graph.work() == ([] if mark else [name])
     assert graph.mark(name) == (1 if mark else None)
     assert fabric.popped(graph.queue) == []
+
+
+def a_write_is_lost(graph: Graph) -> bytes:
+    """A message waits for an entry; that is written by an owner which loses it. Its name."""
+    fabric = graph.fabric
+    places = [(shard, place) for shard, place in enumerate(fabric.map().shards)]
+    home, in_sync = next((s, place.in_sync) for s, place in places if place.replicas[0] == 1)
+    (heir,) = set(in_sync) - {1}
+    (third,) = {1, 2, 3} - {1, heir}
+    name, key = key_in(fabric.shard_of(third), b"n"), key_in(home, b"k")
+    graph.hold(name, [key])
+    fabric.calm()
+    fabric.part((1, heir))
+    with pytest.raises(TimeoutError):  # the one who has to have it cannot get it
+        fabric.request(1, Verb.CALL, m.pack(m.Put(graph.table, key, b"v")), 400_000)
+    fabric.lose_power(1)
+    fabric.part()
+    fabric.run(8_000_000)
+    fabric.calm()
+    assert fabric.owner(home) == heir
+    assert fabric.get(graph.table, key) is None
+    return name
+
+
+def test_nobody_is_told_of_a_write_that_is_lost() -> None:
+    graph = Graph()
+    name = a_write_is_lost(graph)
+    assert graph.work() == []
+    graph.put(graph.after[name][0])
+    graph.fabric.calm()
+    assert graph.work() == [name]
+
+
+def test_who_is_told_before_a_write_is_safe_comes_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The core, broken on purpose: what is checked above can fail."""
+    first, owe = Outbox.first, Forwards.owe
+
+    def at_once(self: Outbox, target: int, safe: int, *most: int) -> list[Packed]:
+        return first(self, target, 1 << 60, *most)
+
+    def woken(self: Forwards, shard: Shard, entry: Entry) -> None:
+        owe(self, shard, entry)
+        self.wake(shard)
+
+    monkeypatch.setattr(Outbox, "first", at_once)
+    monkeypatch.setattr(Forwards, "owe", woken)
+    graph = Graph()
+    a_write_is_lost(graph)
+    with pytest.raises(AssertionError, match="came too early"):
+        graph.work()
 
 
 def test_watchers_and_holds_survive_checkpoints_restarts_and_moves() -> None:
