@@ -30,6 +30,7 @@ from penstock.core.passing import passed_on
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
 from penstock.core.records import (
+    AllDelivered,
     Committed,
     Delivered,
     Forward,
@@ -148,16 +149,24 @@ class Forwards:
     def carry_out_all(self, shard: Shard, level: Durability | None = None) -> Entry | None:
         """On a node that stands alone: all that is in the outbox of a shard; the last entry. The
         level is as in `carry_out_own`."""
-        last, noted = self.carry_out_own(shard, level), level or Durability.WRITTEN
-        for target in shard.outbox.targets():
-            there = self.kernel.shards[target]
-            while line := shard.outbox.line(target):
-                for number, index, part in line:
-                    forward = Forward(shard.id, index, number)
-                    if not there.was_forwarded(forward):
-                        self.carry_out(part, there, forward, level)
-                last = self.kernel.note(shard, Delivered(target, number, index), noted)
+        last, noted = None, Durability.WRITTEN if level is None else level
+        while shard.outbox.parts:
+            last = self.carry_out_own(shard, level) or last
+            targets = shard.outbox.targets()
+            if done := [self._carry_out_line(shard, target, level) for target in targets]:
+                last = self.kernel.note(shard, AllDelivered(done), noted)
         return last
+
+    def _carry_out_line(
+        self, shard: Shard, target: int, level: Durability | None
+    ) -> tuple[int, int, int]:
+        """All parts of a shard for another; which one was the last."""
+        there, line = self.kernel.shards[target], shard.outbox.line(target)
+        for number, index, part in line:
+            forward = Forward(shard.id, index, number)
+            if not there.was_forwarded(forward):
+                self.carry_out(part, there, forward, level)
+        return target, *line[-1][:2]
 
     def confirmed(self, shard: Shard, target: int, number: int, index: int) -> None:
         """A target has committed its parts of this home up to this one. Should the note of it be
