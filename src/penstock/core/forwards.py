@@ -138,8 +138,8 @@ class Forwards:
         while self._owed and room > 0:
             shard = self.kernel.shards[next(iter(self._owed))]
             del self._owed[shard.id]
-            room -= shard.outbox.parts
             if not self.kernel.shared:
+                room -= shard.outbox.parts
                 self.carry_out_all(shard)
             elif shard.owned:
                 self.carry_out_own(shard, self.level)
