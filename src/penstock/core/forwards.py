@@ -82,7 +82,7 @@ class Forwards:
         """This node owns a shard from now on: what its log says is committed, and goes on."""
         self.carry_out_own(shard, Durability.REPLICATED)
         self.wake(shard)
-        self.settle()
+        self.carry_out_owed()
 
     def wake(self, shard: Shard) -> None:
         """Records of a home shard are committed: what is in its outbox may be sent."""
@@ -116,9 +116,9 @@ class Forwards:
         return self.carry_out_all(shard, self.level) or entry
 
     def owe(self, shard: Shard, entry: Entry) -> None:
-        """As `bring`, but what can be carried out here is when the event is over (`settle`): the
-        parts of the transaction that the entry belongs to come first, and one may follow from
-        another without end."""
+        """As `bring`, but what can be carried out here is when the event is over, by
+        `carry_out_owed`: the parts of the transaction that the entry belongs to come first, and one
+        thing may follow from another without end."""
         if self.kernel.shared:
             before = entry.done
 
@@ -130,7 +130,7 @@ class Forwards:
             entry.done = done
         self._owed[shard.id] = None
 
-    def settle(self) -> None:
+    def carry_out_owed(self) -> None:
         """Carries out what is owed; at the end of every event. Much of it takes several steps."""
         if not self._owed:
             return
@@ -144,7 +144,7 @@ class Forwards:
             elif shard.owned:
                 self.carry_out_own(shard, self.level)
         if self._owed:
-            self.kernel.timers.at(self.kernel.now_us + 1, self.settle)
+            self.kernel.timers.at(self.kernel.now_us + 1, self.carry_out_owed)
 
     def carry_out_all(self, shard: Shard, level: Durability | None = None) -> Entry | None:
         """On a node that stands alone: all that is in the outbox of a shard; the last entry. The
@@ -152,21 +152,17 @@ class Forwards:
         last, noted = None, Durability.WRITTEN if level is None else level
         while shard.outbox.parts:
             last = self.carry_out_own(shard, level) or last
-            targets = shard.outbox.targets()
-            if done := [self._carry_out_line(shard, target, level) for target in targets]:
+            done: list[tuple[int, int, int]] = []
+            for target in shard.outbox.targets():
+                there, line = self.kernel.shards[target], shard.outbox.line(target)
+                for number, index, part in line:
+                    forward = Forward(shard.id, index, number)
+                    if not there.was_forwarded(forward):
+                        self.carry_out(part, there, forward, level)
+                done += [(target, number, index) for number, index, _ in line[-1:]]
+            if done:
                 last = self.kernel.note(shard, AllDelivered(done), noted)
         return last
-
-    def _carry_out_line(
-        self, shard: Shard, target: int, level: Durability | None
-    ) -> tuple[int, int, int]:
-        """All parts of a shard for another; which one was the last."""
-        there, line = self.kernel.shards[target], shard.outbox.line(target)
-        for number, index, part in line:
-            forward = Forward(shard.id, index, number)
-            if not there.was_forwarded(forward):
-                self.carry_out(part, there, forward, level)
-        return target, *line[-1][:2]
 
     def confirmed(self, shard: Shard, target: int, number: int, index: int) -> None:
         """A target has committed its parts of this home up to this one. Should the note of it be
@@ -200,7 +196,7 @@ class Forwards:
             then(False)
 
         entry.answer, entry.failed = lambda: then(done), failed
-        self.settle()
+        self.carry_out_owed()
 
     def _too_early(self, part: Part) -> bool:
         """Whether a part is for a partition that is not open yet."""
