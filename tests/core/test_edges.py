@@ -18,8 +18,14 @@ from tests.core.canonical import state_of
 from tests.core.edge_model import Model
 from tests.core.harness import Node, Snapshot
 
-from penstock.core import edges, forwards
-from penstock.errors import ConflictError, InvalidError, LimitError, NotFoundError
+from penstock.core import edges, forwards, holds
+from penstock.errors import (
+    ConflictError,
+    InvalidError,
+    LimitError,
+    NotFoundError,
+    TooLargeError,
+)
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
 from penstock.wire.holds import Policy
@@ -335,6 +341,25 @@ def test_bounds(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.hold(graph.part(b"n0", {b"x"}), graph.part(b"n1", {b"x"}))
     with pytest.raises(LimitError):
         graph.hold(graph.part(b"n2", {b"x"}))
+
+
+def test_what_is_known_of_held_messages_is_bounded(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edges, "MAX_FALLBACK_BYTES", 100)
+    monkeypatch.setattr(holds, "MAX_HOLD_BYTES", 30)
+    large = graph.part(b"n0", {b"x"})
+    large.writes[0].value = bytes(101)
+    with pytest.raises(TooLargeError):
+        graph.hold(large)
+    names = [name for name in NAMES if graph.node.fabric.kernel.place_of(name) == 0]
+    graph.hold(graph.part(names[0], {b"x"}))
+    queue = graph.node.fabric.kernel.shards[0].queues[graph.queue]
+    assert queue.holds.bytes == 30
+    with pytest.raises(LimitError):
+        graph.hold(graph.part(names[1], {b"x"}))
+    graph.put(b"x")
+    assert queue.holds.bytes == 0
 
 
 def test_held_messages_count_towards_the_depth() -> None:

@@ -33,7 +33,7 @@ from penstock.core.records import (
 )
 from penstock.core.shard import Shard, Stream
 from penstock.core.tables import Tables
-from penstock.errors import ConflictError, InvalidError, LimitError
+from penstock.errors import ConflictError, InvalidError, LimitError, TooLargeError
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
@@ -45,6 +45,7 @@ MAX_EDGES = 10_000  # of one message
 MAX_EDGES_AT_ONCE = 50_000  # of one transaction
 MAX_WATCHERS = 100_000  # of one entry: told to whoever waits on its node, and to others not
 MAX_FALLBACK = 16  # parts
+MAX_FALLBACK_BYTES = 256 << 10
 MAX_SHOWN = 1000  # edges in one answer
 
 
@@ -102,7 +103,9 @@ class Edges:
         if not away:
             shard = self.kernel.shards[target]
             self.pushes.check_depth(stream, batch)
-            shard.queue(hold.stream).ids.has_room()
+            queue = shard.queue(hold.stream)
+            queue.ids.has_room()
+            queue.holds.has_room()
             if self.kernel.forwarding:
                 shard.outbox.has_room()
 
@@ -121,6 +124,9 @@ class Edges:
     def _check_fallback(self, hold: m.TxnHold) -> None:
         if len(hold.writes) + len(hold.pushes) > MAX_FALLBACK:
             raise LimitError(f"a message falls back to {MAX_FALLBACK} parts at most")
+        size = sum(len(write.value or b"") for write in hold.writes)
+        if size + sum(len(push.batch) for push in hold.pushes) > MAX_FALLBACK_BYTES:
+            raise TooLargeError(f"a message falls back to {MAX_FALLBACK_BYTES:,} bytes at most")
         for write in hold.writes:
             self.kernel.stream(write.stream, "table")
             self.tables.check_entry(write.key, write.value, write.ttl_ms)
