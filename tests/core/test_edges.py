@@ -19,6 +19,7 @@ from tests.core.edge_model import Model
 from tests.core.harness import Node, Snapshot
 
 from penstock.core import edges, forwards, holds
+from penstock.core.table import Cell, TableShard
 from penstock.errors import (
     ConflictError,
     InvalidError,
@@ -401,3 +402,15 @@ def test_before_all_nodes_are_upgraded_nothing_is_held(graph: Graph) -> None:
     ):
         with pytest.raises(ConflictError):
             graph.node.call(call)
+
+
+def test_older_releases_read_what_has_no_marks_and_no_holds() -> None:
+    assert b"mark" not in m.pack(m.Put(1, b"k", b"v"))
+    assert b"mark" not in m.pack(m.Entry(b"k", b"v", 1))
+    assert b"holds" not in m.pack(m.Transact(1, 2, 3))
+    table = TableShard(1)
+    table.put(b"plain", Cell(b"v", 1))
+    table.put(b"marked", Cell(b"v", 2, mark=1))
+    plain, marked = table.snapshot()
+    assert (len(plain), len(marked)) == (5, 6)
+    assert TableShard.restore(1, [plain, marked]).cells == table.cells
