@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.client.blocking_stages import QueueStage, TopicStage
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
     from penstock.client.gangs import GangSeat
+    from penstock.client.holding import Hold
     from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
     from penstock.client.stages import StageToken
     from penstock.consumers.group import ConsumerGroup
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         ClaimInfo,
         ClaimStatus,
         Entry,
+        HeldInfo,
         Publication,
         Reservation,
         ReservedPart,
@@ -53,6 +55,8 @@ __all__ = [
     "Entry",
     "Fabric",
     "GangSeat",
+    "HeldInfo",
+    "Hold",
     "LeasedMessage",
     "Message",
     "NamedProducer",
@@ -89,6 +93,7 @@ _HOMES = {
     "client.blocking_loops": "BatchConsumer Consumer PartitionBatches TopicConsumer Watcher",
     "client.blocking_messages": "Delivery Message",
     "client.blocking_stages": "QueueStage TopicStage",
+    "client.holding": "Hold",
     "client.stages": "StageToken",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
     "client.gangs": "GangSeat",
@@ -99,7 +104,8 @@ _HOMES = {
     "wire.batch": "Batch",
     "wire.growth": "PartitionFamily Split",
     "wire.messages": (
-        "ClaimInfo ClaimStatus Entry Publication Reservation ReservedPart StreamInfo TxnReceipt"
+        "ClaimInfo ClaimStatus Entry HeldInfo Publication Reservation ReservedPart StreamInfo "
+        "TxnReceipt"
     ),
 }
 _home_of = {name: home for home, names in _HOMES.items() for name in names.split()}
