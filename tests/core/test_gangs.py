@@ -321,6 +321,18 @@ def test_a_gang_has_an_id_on_its_own_shard(workers):
     assert workers.node.call(m.StreamStats(1))["ready"] == 1
 
 
+def test_a_cluster_of_several_releases_takes_no_queue_of_gangs(workers):
+    """Older nodes do not know the setting; what they take for granted is not told them."""
+    fabric = workers.node.fabric
+    fabric.control.clustered = True
+    wanted = m.Open("queue", "new", options={"gangs": True})
+    with pytest.raises(InvalidError, match="not all nodes"):
+        fabric.control.draft(wanted, 9)
+    assert "gangs" not in fabric.control.draft(m.Open("queue", "plain"), 9).options
+    fabric.kernel.ganging = True
+    assert fabric.control.draft(wanted, 9).options["gangs"] is True
+
+
 def test_delays_and_times_to_live(workers):
     workers.push(b"later", 1, due_us=-5_000_000)
     workers.push(b"short", 2, ttl_ms=1000)

@@ -88,12 +88,15 @@ def create(
     ] = None,
     id_window: IdWindow = None,
     stealing: Stealing = None,
+    gangs: Annotated[
+        bool, typer.Option("--gangs", help="Each message is for several workers at once.")
+    ] = False,
 ) -> None:
     """Create a queue."""
     options = given(
         durability=durability, lease=lease, max_deliveries=max_deliveries,
         max_messages=max_messages, max_bytes=max_bytes, ttl=ttl, id_window=id_window,
-        stealing=stealing,
+        stealing=stealing, gangs=True if gangs else None,
         ordered=None if ordered is None else ordered.value,
     )  # fmt: skip
     queue, created = streams.open_or_create(here, "queue", here.fabric.queue, name, options)

@@ -114,7 +114,8 @@ class Fabric(FabricState):
 
         Options: durability, lease, max_deliveries, max_messages, max_bytes, ttl, ordered (True: the
         whole queue, "key": every key), id_window, stealing (False: in a cluster, messages do not
-        move to nodes where consumers wait). ExistsError if it is there with other settings.
+        move to nodes where consumers wait), gangs (True: for `push_gang` and `park`).
+        ExistsError if it is there with other settings.
         """
         return Queue(self, self._run(ops_fabric.open_stream(self, "queue", name, options, create)))
 
