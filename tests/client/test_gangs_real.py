@@ -92,17 +92,23 @@ def test_workers_and_gangs_survive_the_owner(nodes, url):
         wait_for(lambda: nodes.whole(1, 2, 3), 60.0)
 
 
+async def until_parked(queue: aio.AsyncQueue, count: int) -> None:
+    for _ in range(600):
+        if (await queue.stats())["parked"] == count:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"there are not {count} workers")
+
+
 def test_a_worker_of_an_event_loop_that_is_cancelled_leaves(url):
     async def run() -> None:
         async with await aio.connect(url, timeout=30.0) as fabric:
             queue = await fabric.queue("cancelled", gangs=True)
             leaving = asyncio.create_task(queue.park("ann", timeout=60.0))
-            while (await queue.stats())["parked"] != 1:
-                await asyncio.sleep(0.05)
+            await until_parked(queue, 1)
             leaving.cancel()
             await asyncio.wait([leaving])
-            while (await queue.stats())["parked"]:
-                await asyncio.sleep(0.05)
+            await until_parked(queue, 0)
             await queue.push_gang(b"gang", 1)
             seat = await queue.park("bob", timeout=10.0)
             assert seat is not None
