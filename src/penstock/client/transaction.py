@@ -159,11 +159,14 @@ class TransactionState(Runs):
         values: Iterable[bytes],
         *,
         keys: Iterable[bytes | str | None] | None = None,
+        partition: int | None = None,
         headers: Iterable[Headers | None] | None = None,
     ) -> None:
-        """Publishes messages when the transaction commits; until then they are held in memory."""
+        """Publishes messages when the transaction commits, to the partitions of their keys or to
+        `partition`; until then they are held in memory."""
+        target = topic if partition is None else topic._only(topic._check_partition(partition))
         for rows in RowSource(values, keys, headers, None).batches(_BATCH):
-            for place, part in topic._spread(rows):
+            for place, part in target._spread(rows):
                 self._add_batch(place, part, Terms(), now_us())
 
     def _add_single(
