@@ -1,4 +1,4 @@
-"""Penstock: queues, topics and tables in one durable fabric.
+"""Penstock: queues, topics, tables and tasks in one durable fabric.
 
 Names are imported when they are first used: `penstock --help` needs none of them.
 """
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from penstock.consumers.group import ConsumerGroup
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
+    from penstock.tasks.app import TaskApp
+    from penstock.tasks.declare import Task, task
+    from penstock.tasks.executor import TaskExecutor
+    from penstock.tasks.futures import TaskFuture, TaskRef
+    from penstock.tasks.results import TaskResults
     from penstock.wire.batch import Batch
     from penstock.wire.growth import PartitionFamily, Split
     from penstock.wire.messages import (
@@ -76,6 +81,12 @@ __all__ = [
     "StageToken",
     "StreamInfo",
     "Table",
+    "Task",
+    "TaskApp",
+    "TaskExecutor",
+    "TaskFuture",
+    "TaskRef",
+    "TaskResults",
     "Topic",
     "TopicConsumer",
     "TopicMessage",
@@ -86,6 +97,7 @@ __all__ = [
     "connect",
     "errors",
     "open",
+    "task",
 ]
 
 _HOMES = {
@@ -101,6 +113,11 @@ _HOMES = {
     "consumers.group": "ConsumerGroup",
     "embedded": "open_fabric",
     "errors": "PenstockError",
+    "tasks.app": "TaskApp",
+    "tasks.declare": "Task task",
+    "tasks.executor": "TaskExecutor",
+    "tasks.futures": "TaskFuture TaskRef",
+    "tasks.results": "TaskResults",
     "wire.batch": "Batch",
     "wire.growth": "PartitionFamily Split",
     "wire.messages": (
