@@ -42,6 +42,9 @@ POP_S = 60.0  # that a pop waits at the node
 PAUSE_S = 0.1  # after an error that may pass; doubles
 MAX_PAUSE_S = 5.0
 
+Back = dict[tuple[int, int, bool], list[int]]
+"""Rows to be given back, by delivery, delay in ms, and whether an attempt counts."""
+
 _log = logging.getLogger("penstock.worker")
 
 
@@ -203,12 +206,12 @@ class Puller:
     def _act(self) -> None:
         """Carries out what dispatch has decided."""
         finished: list[Over] = []
-        back: dict[tuple[int, int], list[int]] = {}
+        back: Back = {}
         while effects := self.dispatch.taken():
             for effect in effects:
                 self._carry_out(effect, finished, back)
-        for (number, delay_ms), rows in back.items():
-            self._deliveries[number].nack(delay_ms / 1000, rows)
+        for (number, delay_ms, counted), rows in back.items():
+            self._deliveries[number].nack(delay_ms / 1000, rows, counted)
             self._released(number, rows)
         if finished:
             self._completer.add(finished)
@@ -218,20 +221,16 @@ class Puller:
             self._room.set()
         self._schedule_tick()
 
-    def _carry_out(
-        self, effect: Effect, finished: list[Over], back: dict[tuple[int, int], list[int]]
-    ) -> None:
+    def _carry_out(self, effect: Effect, finished: list[Over], back: Back) -> None:
         if isinstance(effect, Send):
             self._crew.get(effect.executor).send(effect.jobs)
         elif isinstance(effect, Finish):
             finished.append(self._finished(effect))
         elif isinstance(effect, Retry | GiveBack):
-            job = effect.job
-            back.setdefault((job.delivery, effect.delay_ms), []).append(job.row)
-            if isinstance(effect, Retry):
-                self.figures.retried += 1
-            else:
-                self.figures.given_back += 1
+            job, counted = effect.job, isinstance(effect, Retry)
+            back.setdefault((job.delivery, effect.delay_ms, counted), []).append(job.row)
+            self.figures.retried += counted
+            self.figures.given_back += not counted
         elif isinstance(effect, TakeBack):
             self._crew.get(effect.executor).take_back(effect.jobs)
         else:
