@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Callable, Sequence
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncDelivery
-from penstock.errors import PenstockError, ProtocolError
+from penstock.errors import ProtocolError
 from penstock.tasks.envelope import read_call
 from penstock.tasks.names import CANCEL_PREFIX
 from penstock.tasks.streams import OpenStreams
+from penstock.tasks.worker.following import follow
 from penstock.tasks.worker.jobs import Job
+from penstock.wire.messages import Entry
 
 MAX_CANCELS = 100_000  # that are remembered for tasks which have not come yet
-PAUSE_S = 1.0
-
-_log = logging.getLogger("penstock.worker")
 
 
 class Arrivals:
@@ -64,19 +62,15 @@ class Arrivals:
 
     async def watch_cancels(self, tell: Callable[[bytes], None]) -> None:
         """Hears of tasks that nobody wants any more, for ever; tells of each."""
-        while True:
-            try:
-                async with await self._streams.control.watch(CANCEL_PREFIX) as changes:
-                    async for entry in changes:
-                        self._cancel(entry.key.removeprefix(CANCEL_PREFIX), tell)
-            except PenstockError as error:
-                if not error.retriable:
-                    raise
-                _log.warning("cancellations are not heard now: %s", error)
-                await asyncio.sleep(PAUSE_S)
 
-    def _cancel(self, task: bytes, tell: Callable[[bytes], None]) -> None:
-        self._cancelled[task] = None
-        if len(self._cancelled) > MAX_CANCELS:
-            del self._cancelled[next(iter(self._cancelled))]
-        tell(task)
+        def heard(entry: Entry) -> None:
+            task = entry.key.removeprefix(CANCEL_PREFIX)
+            if not entry.version:
+                self._cancelled.pop(task, None)
+                return
+            self._cancelled[task] = None
+            if len(self._cancelled) > MAX_CANCELS:
+                del self._cancelled[next(iter(self._cancelled))]
+            tell(task)
+
+        await follow(self._streams.control, CANCEL_PREFIX, heard)

@@ -37,6 +37,7 @@ from penstock.tasks.worker.outcomes import broken_outcome
 from penstock.tasks.worker.pacing import Pacing
 from penstock.tasks.worker.protocol import Results, Returned, ToPuller
 from penstock.tasks.worker.running import wall_us
+from penstock.tasks.worker.scheduling import Scheduling
 from penstock.tasks.worker.settings import WorkerSettings
 
 POP_S = 60.0  # that a pop waits at the node
@@ -83,7 +84,8 @@ class Puller:
         try:
             await self._crew.start()
             cancels = self._arrivals.watch_cancels(self._cancelled)
-            duties = (self._pull(), self._extend(), cancels, self._crew.failed())
+            schedules = Scheduling(self._streams.queue, self._streams.control).run()
+            duties = (self._pull(), self._extend(), cancels, schedules, self._crew.failed())
             self._work = [loop.create_task(each) for each in duties]
             over = loop.create_task(self._over.wait())
             await asyncio.wait([over, *self._work], return_when=asyncio.FIRST_COMPLETED)
