@@ -164,8 +164,10 @@ def _traceback_of(error: BaseException) -> str:
     """Where the function raised, without our own part of the way there."""
     if isinstance(error, PenstockError):
         return ""
-    inner = error.__traceback__
-    while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
-        inner = inner.tb_next
+    inner = frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == __file__:
+            inner = frame.tb_next
+        frame = frame.tb_next
     text = "".join(traceback.format_exception(type(error), error, inner))
     return text if len(text) <= MAX_TRACEBACK else f"…{text[-MAX_TRACEBACK:]}"
