@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.client.aio import AsyncFabric
+from penstock.client.aio_streams import AsyncTable
 from penstock.errors import ClosedError, PenstockError
 from penstock.tasks.lookups import Lookups
 from penstock.tasks.names import cancel_key
@@ -43,6 +44,11 @@ class TaskLink:
         replies = Replies(self._streams.replies, self.waiting, self._client)
         await replies.locate()
         self._spawn(replies.run())
+
+    @property
+    def control(self) -> AsyncTable:
+        """The table of schedules, cancels and the like."""
+        return self._streams.control
 
     def offer(self, parcel: Parcel) -> bool:
         """Takes a parcel in, to be sent; whether `pump` must be called, on the loop. From any
