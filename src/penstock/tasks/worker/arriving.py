@@ -48,10 +48,16 @@ class Arrivals:
             except ProtocolError:
                 unreadable.append(row)
                 continue
-            job = Job(next(self._jobs), number, row, call, value, attempt, popped_us, shard)
-            job.cancelled = call.task in self._cancelled
-            jobs.append(job)
+            jobs.append(
+                Job(next(self._jobs), number, row, call, value, attempt, popped_us, shard)
+            )
         return jobs, unreadable
+
+    def mark_cancelled(self, jobs: Sequence[Job]) -> None:
+        """Marks those that nobody wants any more."""
+        if self._cancelled:
+            for job in jobs:
+                job.cancelled = job.call.task in self._cancelled
 
     async def prepare(self, jobs: Sequence[Job]) -> None:
         """Gives jobs the outcomes of those that they come after."""

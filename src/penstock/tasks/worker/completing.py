@@ -15,7 +15,7 @@ from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.errors import ConflictError, PenstockError
 from penstock.tasks.envelope import Status
-from penstock.tasks.names import NOBODY, client_of
+from penstock.tasks.names import NOBODY, cancel_key, client_of
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.figures import Figures
 from penstock.tasks.worker.jobs import Job
@@ -137,6 +137,8 @@ class Completer:
             call = each.job.call
             rows = dead if each.status is Status.FAILED else acked
             rows[each.delivery].append(each.job.row)
+            if each.status is Status.CANCELLED:
+                transaction.delete(self._streams.control, cancel_key(call.task))
             if call.reply != NOBODY:
                 replies[call.reply, client_of(call.task)].append(each)
             if call.keep_ms:

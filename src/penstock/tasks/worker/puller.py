@@ -43,6 +43,7 @@ from penstock.tasks.worker.settings import WorkerSettings
 POP_S = 60.0  # that a pop waits at the node
 PAUSE_S = 0.1  # after an error that may pass; doubles
 MAX_PAUSE_S = 5.0
+FINISH_S = 10.0  # for outcomes that are on their way when the worker ends
 
 _log = logging.getLogger("penstock.worker")
 
@@ -93,15 +94,18 @@ class Puller:
             self._work = [loop.create_task(each) for each in duties]
             over = loop.create_task(self._over.wait())
             await asyncio.wait([over, *self._work], return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
             for task in self._work:
                 if task.done() and not task.cancelled():
                     task.result()
-            await self._completer.finish()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Ends executors and everything else, whatever they are at."""
+        """Ends everything: what is over is settled, what is not is given back."""
+        self.stop()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._completer.finish(), FINISH_S)
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -118,6 +122,7 @@ class Puller:
         if self.dispatch.draining:
             return
         self.dispatch.drain()
+        self._crew.shrink()
         self._pacing.drain()
         if self._popping is not None:
             self._popping.cancel()
@@ -127,6 +132,7 @@ class Puller:
     def stop(self) -> None:
         """Ends now: what runs is killed, and given back."""
         self.dispatch.drain()
+        self._crew.shrink()
         for executor in self._crew.all():
             executor.kill()
             running = executor.running()
@@ -180,6 +186,7 @@ class Puller:
         self._ready(self._pacing.take(jobs))
 
     def _ready(self, jobs: Sequence[Job]) -> None:
+        self._arrivals.mark_cancelled(jobs)
         self.dispatch.delivered(jobs, now_us())
         self._act()
 
@@ -291,13 +298,17 @@ class Puller:
         """Extends leases for as long as their tasks are in this worker's hands."""
         while True:
             await asyncio.sleep(self._settings.lease_s / 12)
-            for number, rows in self._leases.due(now_us()):
-                try:
-                    await self._deliveries[number].extend(self._settings.lease_s, rows)
-                except ConflictError:
-                    _log.warning("a lease was lost: others may run its tasks, too")
-                except PenstockError as error:
-                    _log.warning("leases were not extended: %s", error)
+            due = self._leases.due(now_us())
+            await asyncio.gather(*[self._extend_one(number, rows) for number, rows in due])
+
+    async def _extend_one(self, number: int, rows: list[int]) -> None:
+        try:
+            await self._deliveries[number].extend(self._settings.lease_s, rows)
+        except ConflictError:
+            _log.warning("a lease was lost: others may run its tasks, too")
+        except PenstockError as error:
+            _log.warning("leases were not extended: %s", error)
+            self._leases.failed(number)
 
     def _settled(self, jobs: Sequence[Job]) -> None:
         rows: dict[int, list[int]] = {}
