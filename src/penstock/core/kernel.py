@@ -102,7 +102,7 @@ class Kernel:
         # transaction's.
         self.forwarding = False
         self.staging = False  # the same for stages and reservations
-        self.edges = False  # the same for messages that wait for entries of tables
+        self.edges = False  # the same for messages that wait for entries, and all that tasks need
 
     # --- definitions -----------------------------------------------------------------------
 
