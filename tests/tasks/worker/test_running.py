@@ -13,6 +13,7 @@ import pytest
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import Registry, Task
 from penstock.tasks.envelope import (
+    Failure,
     Status,
     TaskCall,
     TaskOutcome,
@@ -20,6 +21,7 @@ from penstock.tasks.envelope import (
     read_failure,
     read_outcome,
 )
+from penstock.tasks.futures import TaskRef
 from penstock.tasks.options import TaskOptions
 from penstock.tasks.worker import running
 from penstock.tasks.worker.protocol import Work
@@ -35,6 +37,10 @@ def declared(number: int) -> int:
 
 async def declared_async(number: int) -> int:
     return number + 2
+
+
+def told(error: Exception) -> str:
+    return str(error)
 
 
 def broken(number: int) -> int:
@@ -53,15 +59,15 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Runner:
     vars(module).update(own=own, os=os, system=os.system, join=os.path.join, int=int)
     monkeypatch.setitem(sys.modules, MODULE, module)
     registry = Registry()
-    for function in (declared, declared_async, broken):
+    for function in (declared, declared_async, told, broken):
         registry.add(Task(function, function.__name__, TaskOptions()))
     return Runner(registry, CODEC, "here", [MODULE])
 
 
-def run(runner: Runner, function: str, *args: Any, after: list[TaskOutcome] | None = None,
+def run(runner: Runner, function: str, *args: Any, after: list[TaskOutcome | None] | None = None,
         **terms: Any) -> TaskOutcome:  # fmt: skip
     arguments, _ = CODEC.pack_call(args, {})
-    parents = [encode(each) for each in after or ()]
+    parents = [b"" if each is None else encode(each) for each in after or ()]
     ids = [bytes([number]) * 16 for number in range(len(parents))]
     call = TaskCall(function, arguments, bytes(16), after=ids, **terms)
     with closing(OwnLoop()) as loop:
@@ -98,7 +104,7 @@ def test_a_failure_is_told_from_the_function_on(runner: Runner):
 
 
 def test_bytes_that_are_no_call(runner: Runner):
-    ended = runner.run(Work(1, b"\xc1", 1, 0, None), OwnLoop().wait)
+    ended = runner.run(Work(1, b"\xc1", 1, 0, []), OwnLoop().wait)
     assert read_failure(read_outcome(ended.outcome).result).kind == "penstock.errors.ProtocolError"
 
 
@@ -107,3 +113,16 @@ def test_a_result_that_is_too_large(runner: Runner, monkeypatch: pytest.MonkeyPa
     assert run(runner, "declared", 10**15).status == Status.DONE
     outcome = run(runner, "declared", 10**15, keep_ms=1)
     assert read_failure(outcome.result).kind == "penstock.tasks.errors.SerialisationError"
+
+
+def test_what_came_of_parents(runner: Runner):
+    done = TaskOutcome(Status.DONE, CODEC.pack(41))
+    failed = TaskOutcome(Status.FAILED, encode(Failure("E", "no luck")))
+    assert CODEC.unpack(run(runner, "declared", TaskRef(bytes(16)), after=[done]).result) == 42
+    outcome = run(runner, "told", TaskRef(bytes(16)), after=[failed])
+    assert "no luck" in CODEC.unpack(outcome.result)
+
+
+def test_a_parent_that_is_not_known_any_more(runner: Runner):
+    outcome = run(runner, "declared", TaskRef(bytes(16)), after=[None])
+    assert "no outcome any more" in read_failure(outcome.result).text

@@ -17,6 +17,7 @@ from penstock.tasks.worker.jobs import Job
 from penstock.wire.messages import Entry
 
 GONE = b""  # instead of an outcome that is not kept any more
+MAX_READS = 256  # outcomes that are asked for at a time
 MAX_CANCELS = 100_000  # that are remembered for tasks which have not come yet
 
 
@@ -60,12 +61,17 @@ class Arrivals:
                 job.cancelled = job.call.task in self._cancelled
 
     async def prepare(self, jobs: Sequence[Job]) -> None:
-        """Gives jobs the outcomes of those that they come after."""
+        """Gives jobs the outcomes of those that they come after; each is read once."""
+        found: dict[bytes, bytes] = dict.fromkeys(
+            (parent for job in jobs for parent in job.call.after), GONE
+        )
+        parents, get = list(found), self._streams.results.get
+        for at in range(0, len(parents), MAX_READS):
+            some = parents[at : at + MAX_READS]
+            read = await asyncio.gather(*map(get, some))
+            found |= {parent: value for parent, value in zip(some, read, strict=True) if value}
         for job in jobs:
-            if job.call.after:
-                get = self._streams.results.get
-                found = await asyncio.gather(*[get(parent) for parent in job.call.after])
-                job.parents = [each or GONE for each in found]
+            job.parents = [found[parent] for parent in job.call.after]
 
     async def watch_cancels(self, tell: Callable[[bytes], None]) -> None:
         """Hears of tasks that nobody wants any more, for ever; tells of each."""

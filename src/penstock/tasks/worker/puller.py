@@ -43,6 +43,7 @@ from penstock.tasks.worker.settings import WorkerSettings
 POP_S = 60.0  # that a pop waits at the node
 PAUSE_S = 0.1  # after an error that may pass; doubles
 MAX_PAUSE_S = 5.0
+PREPARE_DELAY_MS = 1_000  # until a task is looked at again whose parents could not be read
 FINISH_S = 10.0  # for outcomes that are on their way when the worker ends
 
 _log = logging.getLogger("penstock.worker")
@@ -182,8 +183,20 @@ class Puller:
         jobs, unreadable = self._arrivals.jobs_of(delivery, number, wall_us())
         if unreadable:
             self._settle_alone(number, unreadable)
-        await self._arrivals.prepare(jobs)
-        self._ready(self._pacing.take(jobs))
+        plain = [job for job in jobs if not job.call.after]
+        self._ready(self._pacing.take(plain))
+        if len(plain) < len(jobs):
+            await self._prepare([job for job in jobs if job.call.after])
+
+    async def _prepare(self, jobs: list[Job]) -> None:
+        """Jobs that come after others, and need what came of those."""
+        try:
+            await self._arrivals.prepare(jobs)
+        except PenstockError as error:
+            _log.warning("results that tasks depend on cannot be read now: %s", error)
+            self._give_back([GiveBack(job, PREPARE_DELAY_MS) for job in jobs])
+        else:
+            self._ready(self._pacing.take(jobs))
 
     def _ready(self, jobs: Sequence[Job]) -> None:
         self._arrivals.mark_cancelled(jobs)

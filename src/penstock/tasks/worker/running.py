@@ -108,7 +108,7 @@ class Runner:
 
     def _called(self, call: TaskCall, work: Work) -> Any:
         function = self._function(call.function)
-        parents = list(map(self._parent, call.after, work.parents or ()))
+        parents = list(map(self._parent, call.after, work.parents))
         args, kwargs = self._codec.unpack_call(call.arguments, parents)
         return function(*args, **kwargs)
 
