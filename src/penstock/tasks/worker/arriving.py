@@ -27,13 +27,8 @@ class Arrivals:
     def __init__(self, fabric: AsyncFabric, streams: OpenStreams) -> None:
         self._streams = streams
         self._sharded = fabric._routes is not None
-        self._numbers = itertools.count(1)
         self._jobs = itertools.count(1)
         self._cancelled: dict[bytes, None] = {}
-
-    def number(self) -> int:
-        """The next delivery's."""
-        return next(self._numbers)
 
     def jobs_of(
         self, delivery: AsyncDelivery, number: int, popped_us: int
