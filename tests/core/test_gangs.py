@@ -329,7 +329,7 @@ def test_a_cluster_of_several_releases_takes_no_queue_of_gangs(workers):
     with pytest.raises(InvalidError, match="not all nodes"):
         fabric.control.draft(wanted, 9)
     assert "gangs" not in fabric.control.draft(m.Open("queue", "plain"), 9).options
-    fabric.kernel.ganging = True
+    fabric.kernel.edges = True
     assert fabric.control.draft(wanted, 9).options["gangs"] is True
 
 

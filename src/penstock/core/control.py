@@ -87,7 +87,7 @@ class Control:
             raise InvalidError("stealing=False: not all nodes of the cluster know this setting yet")
         if not settings.get("gangs"):
             settings.pop("gangs", None)
-        elif self.clustered and not self.kernel.ganging:
+        elif self.clustered and not self.kernel.edges:
             raise InvalidError("gangs=True: not all nodes of the cluster know this setting yet")
         return settings
 

@@ -102,8 +102,7 @@ class Kernel:
         # transaction's.
         self.forwarding = False
         self.staging = False  # the same for stages and reservations
-        self.ganging = False  # the same for queues of gangs
-        self.edges = False  # the same for messages that wait for entries of tables
+        self.edges = False  # the same for messages that wait for entries, and all that tasks need
 
     # --- definitions -----------------------------------------------------------------------
 

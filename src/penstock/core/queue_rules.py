@@ -88,11 +88,16 @@ def _unbroken(mask: int) -> int:
     return (~mask & (mask + 1)).bit_length() - 1
 
 
-def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
+def settle(
+    queue: QueueShard, item: SettleItem, now_us: int, counted: bool = False
+) -> Change | None:
     """What an ack, nack, extension or burial does; None if it was done before (a resend).
+    `counted`: not all nodes know of deliveries that do not count, so all do.
 
     LeaseLostError if the lease is not the current one any more.
     """
+    if counted and item.op == Settle.RETURN:
+        item = item._replace(op=int(Settle.NACK))
     if not 0 < item.count <= MAX_BATCH_MESSAGES:
         raise InvalidError(f"{item.count} messages cannot be settled at once")
     grant = queue.leases.grants.get(item.grant)
@@ -121,6 +126,8 @@ def _change(queue: QueueShard, grant: Grant, item: SettleItem) -> Change:
         arg = min(item.arg, MAX_DELAY_MS) * 1000
         if is_out_of_tries(queue, grant):
             op, arg = Settle.DEAD, 0
+    elif op == Settle.RETURN:
+        op, arg = Op.RETURN, min(item.arg, MAX_DELAY_MS) * 1000
     elif op == Settle.EXTEND:
         arg = min(item.arg, MAX_LEASE_MS) * 1000
     elif op not in (Settle.ACK, Settle.DEAD):

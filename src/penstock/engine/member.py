@@ -226,7 +226,6 @@ class Member:
                 self.lists.enable()
                 self.engine.fabric.kernel.forwarding = True
             self.engine.fabric.kernel.staging = self.level >= GROWTH_AND_STAGES
-            self.engine.fabric.kernel.ganging = self.level >= TASKS
             self.engine.fabric.kernel.edges = self.level >= TASKS
             self.lists.placed(self.plane.state.map(), now_us)
         for token, command, outcome in out.outcomes:

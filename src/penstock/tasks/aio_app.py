@@ -16,6 +16,7 @@ from penstock.tasks.futures import AsyncTaskFuture, TaskRef
 from penstock.tasks.link import TaskLink
 from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
+from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
 from penstock.tasks.waiting import cancelled_error
 
@@ -142,6 +143,12 @@ class AsyncTaskApp:
             return True
         await self._link.cancel(chosen)
         return False
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """Tasks that are submitted at certain times, by whichever worker is there."""
+        self._check_open()
+        return AsyncSchedules(self._caller, self._link.control)
 
     async def gather(
         self,

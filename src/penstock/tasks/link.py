@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.client.aio import AsyncFabric
+from penstock.client.aio_streams import AsyncTable
 from penstock.errors import ClosedError, PenstockError
 from penstock.tasks.dependence import hold_of
 from penstock.tasks.lookups import Lookups
@@ -51,6 +52,11 @@ class TaskLink:
     def _missed(self) -> None:
         log.warning("outcomes were dropped, as too old, before they were read; kept ones are read")
         self._spawn(self._lookups.run_all())
+
+    @property
+    def control(self) -> AsyncTable:
+        """The table of schedules, cancels and the like."""
+        return self._streams.control
 
     def offer(self, parcel: Parcel) -> bool:
         """Takes a parcel in, to be sent; whether `pump` must be called, on the loop. From any
