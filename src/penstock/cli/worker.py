@@ -9,7 +9,7 @@ import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,10 +18,13 @@ from penstock.cli.output import Output
 from penstock.cli.units import duration
 
 if TYPE_CHECKING:
+    from penstock.client.aio import Connecting
+    from penstock.tasks.gangs.places import GangPlaces
     from penstock.tasks.worker.puller import Puller
     from penstock.tasks.worker.settings import WorkerSettings
 
 REPORT_S = 1.0
+MAX_CONCURRENCY = 1024
 
 
 class Kind(StrEnum):
@@ -57,6 +60,12 @@ def worker(
         Path | None,
         typer.Option("--pickle-key", metavar="FILE", help="Take pickles signed with this key."),
     ] = None,
+    gangs: Annotated[
+        int, typer.Option("--gangs", min=0, max=MAX_CONCURRENCY, help="Places in gangs, besides.")
+    ] = 0,
+    address: Annotated[
+        str, typer.Option("--address", help="Told to the other members of a gang.")
+    ] = "",
     url: Url = DEFAULT_URL,
     namespace: Namespace = "default",
     timeout: Annotated[
@@ -69,6 +78,7 @@ def worker(
     """
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with told_errors(json):
+        from penstock.client.aio import connect
         from penstock.node.node import run_loop
         from penstock.tasks.worker.settings import WorkerSettings
 
@@ -76,18 +86,25 @@ def worker(
             tuple(modules), tasks, concurrency, kind.value, tuple(allow or ()), lease, drain,
             None if pickle_key is None else pickle_key.read_bytes(),
         )  # fmt: skip
-        run_loop(_work(url, namespace, timeout, settings, Output(json)))
+        connecting = connect(url, timeout, namespace, name="worker")
+        run_loop(_work(connecting, settings, _Gangs(gangs, address), Output(json)))
+
+
+class _Gangs(NamedTuple):
+    places: int
+    address: str
 
 
 async def _work(
-    url: str, namespace: str, timeout_s: float, settings: WorkerSettings, output: Output
+    connecting: Connecting, settings: WorkerSettings, gangs: _Gangs, output: Output
 ) -> None:
-    from penstock.client.aio import connect
+    from penstock.tasks.gangs.places import open_places
     from penstock.tasks.worker.worker import open_puller, worker_name
 
-    async with connect(url, timeout_s, namespace, name="worker") as fabric:
+    async with connecting as fabric:
         puller = await open_puller(fabric, settings)
-        _listen_to_signals(puller, output)
+        places = await open_places(fabric, settings, gangs.places, worker_name(), gangs.address)
+        _listen_to_signals(puller, places, settings, output)
         try:
             await puller.start()
         except BaseException:
@@ -98,7 +115,7 @@ async def _work(
         output.record(told, f"worker {worker_name()} runs tasks of {settings.task_set!r}")
         sys.stdout.flush()
         try:
-            await puller.run()
+            await _run_both(puller, places)
         finally:
             reporting.cancel()
         figures = puller.figures.as_dict()
@@ -106,15 +123,31 @@ async def _work(
         output.record({"event": "stopped", **figures}, f"stopped: {text}")
 
 
-def _listen_to_signals(puller: Puller, output: Output) -> None:
+async def _run_both(puller: Puller, places: GangPlaces) -> None:
+    """Until both have ended. What ends one ends the other, too."""
+    try:
+        async with asyncio.TaskGroup() as both:
+            both.create_task(puller.run())
+            both.create_task(places.run())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+def _listen_to_signals(
+    puller: Puller, places: GangPlaces, settings: WorkerSettings, output: Output
+) -> None:
+    loop = asyncio.get_running_loop()
+
     def told() -> None:
         if puller.dispatch.draining:
             puller.stop()
+            places.stop()
         else:
             output.note(f"finishing {puller.dispatch.jobs:,} tasks; once more: end now")
             puller.drain()
+            places.drain()
+            loop.call_later(settings.drain_s, places.stop)
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told)
 

@@ -86,6 +86,28 @@ class AsyncTaskApp:
         await self._offer(parcel)
         return future
 
+    async def gang(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        size: int,
+        task_id: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        keep: float | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # of the gang
+        on_loss: str = "restart",
+        **kwargs: Any,
+    ) -> AsyncTaskFuture[list[Any]]:
+        """Has `size` workers call the function together; as `TaskApp.gang`."""
+        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        call = (function, args, kwargs)
+        future, parcel = self._submitting.gang(call, options, size, on_loss)
+        await self._offer(parcel)
+        return future
+
     async def post(
         self,
         function: Callable[..., Any],

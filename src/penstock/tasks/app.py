@@ -109,6 +109,33 @@ class TaskApp:
         self._offer(parcel)
         return future
 
+    def gang(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        size: int,
+        task_id: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        keep: float | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        on_loss: str = "restart",
+        **kwargs: Any,
+    ) -> TaskFuture[list[Any]]:
+        """Has `size` workers call the function together, once so many are free: the first argument
+        is a `Gang`, which tells each its rank and lets them meet. The result is the list of what
+        they returned, by rank. `on_loss`: if one of them dies, the gang is run again ("restart"),
+        or has failed ("end"). The rest as for `submit`; a gang cannot depend on other tasks.
+        `timeout` is for the whole gang.
+        """
+        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        call = (function, args, kwargs)
+        future, parcel = self._submitting.gang(call, options, size, on_loss)
+        self._offer(parcel)
+        return future
+
     def post(
         self,
         function: Callable[..., Any],

@@ -11,9 +11,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.client.aio import AsyncFabric
-from penstock.client.aio_streams import AsyncTable
+from penstock.client.aio_streams import AsyncQueue, AsyncTable
 from penstock.errors import ClosedError, PenstockError
 from penstock.tasks.dependence import hold_of
+from penstock.tasks.gangs.streams import open_gang_queue
 from penstock.tasks.lookups import Lookups
 from penstock.tasks.names import cancel_key
 from penstock.tasks.outbox import Outbox, Parcel, Shipment
@@ -39,10 +40,12 @@ class TaskLink:
         self._under_way = 0
         self._jobs: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._gangs: AsyncQueue | None = None  # opened with the first gang
         self._unsent: PenstockError | None = None  # why something was lost that nobody waits for
 
     async def open(self, task_set: str, durability: str | None = None) -> None:
         """Opens the streams, and listens for outcomes: those of all tasks sent after this."""
+        self._task_set, self._durability = task_set, durability
         self._streams: OpenStreams = await open_streams(self._fabric, task_set, durability)
         self._lookups = Lookups(self._streams.results, self.waiting)
         replies = Replies(self._streams.replies, self.waiting, self._client, self._missed)
@@ -88,7 +91,9 @@ class TaskLink:
 
     async def _push(self, shipment: Shipment) -> None:
         terms, queue, values = shipment.terms, self._streams.queue, shipment.values
-        if terms.held:
+        if terms.members:
+            await self._push_gangs(shipment)
+        elif terms.held:
             await self._hold(shipment)
         elif terms.named:
             await self._push_named(shipment)
@@ -105,6 +110,17 @@ class TaskLink:
         for task, receipt in zip(tasks, receipts, strict=True):
             if receipt.duplicate:
                 # Another submission of this name was first: whoever made that gets the outcome.
+                self.look_up(task)
+
+    async def _push_gangs(self, shipment: Shipment) -> None:
+        if self._gangs is None:
+            self._gangs = await open_gang_queue(self._fabric, self._task_set, self._durability)
+        terms = shipment.terms
+        for task, value in zip(shipment.tasks, shipment.values, strict=True):
+            receipt = await self._gangs.push_gang(
+                value, terms.members, id=task, delay=terms.delay_s, priority=terms.priority
+            )
+            if receipt.duplicate and terms.named:
                 self.look_up(task)
 
     async def _hold(self, shipment: Shipment) -> None:

@@ -36,6 +36,7 @@ class Terms(NamedTuple):
     delay_s: float = 0.0
     named: bool = False  # pushed under the task's id, which the caller has chosen
     held: bool = False  # until the tasks have ended that it depends on
+    members: int = 0  # of a gang; 0: it is none
 
 
 PLAIN = Terms()

@@ -10,9 +10,12 @@ from penstock.errors import InvalidError
 from penstock.tasks.calls import KEEP_S, Caller, CallOptions, Form, checked_priority
 from penstock.tasks.codec import Codec
 from penstock.tasks.dependence import dependence_of
+from penstock.tasks.envelope import read_call
 from penstock.tasks.futures import TaskHandle, TaskRef
+from penstock.tasks.gangs.envelope import pack_gang
 from penstock.tasks.names import TASK_BYTES, named_task_id
 from penstock.tasks.outbox import PLAIN, Parcel, Terms
+from penstock.wire.limits import MAX_GANG_MEMBERS
 
 F = TypeVar("F", bound=TaskHandle)
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
@@ -31,6 +34,19 @@ class Submitting(Generic[F]):
         task, form, terms = self._looked_at(call, options, reply=True)
         future = self._new_future(task, self._caller.codec, form.function, form.keep_ms > 0)
         return future, self._parcel(task, form, terms, call, options.on_failure, future)
+
+    def gang(self, call: Call, options: CallOptions, size: int, on_loss: str) -> tuple[F, Parcel]:
+        """A call that so many workers make together, and whose outcome is waited for."""
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_GANG_MEMBERS:
+            raise InvalidError(f"size {size!r}: a gang has 1 to {MAX_GANG_MEMBERS:,} members")
+        future, alone = self.waited(call, options)
+        if alone.dependence is not None:
+            raise InvalidError(
+                "a gang cannot depend on other tasks",
+                advice="Submit it from a task that depends on them.",
+            )
+        value = pack_gang(read_call(alone.values[0]), on_loss)
+        return future, Parcel(alone.tasks, [value], future, alone.terms._replace(members=size))
 
     def posted(self, call: Call, options: CallOptions) -> tuple[TaskRef, Parcel]:
         """A call whose outcome nobody waits for."""

@@ -18,7 +18,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 @pytest.fixture(scope="module")
-def crew(node: NodeProcess) -> Iterator[Crew]:
+def crew(node: NodeProcess, caller: Caller) -> Iterator[Crew]:
+    """After the caller, who has made the streams as tests want them."""
     made = Crew(node.url)
     yield made
     made.end()

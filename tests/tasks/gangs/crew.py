@@ -34,7 +34,7 @@ class Crew:
     def start(self, count: int, kind: str = "thread") -> None:
         """So many more of them are ready when it returns."""
         program = [sys.executable, "-m", "tests.tasks.gangs.worker_main", self._url]
-        command = [*program, kind, str(SESSION_S), str(LEASE_S)]
+        command = [*program, kind, str(SESSION_S)]
         begun = [
             subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
             for _ in range(count)

@@ -94,3 +94,8 @@ def spin_and_fail(gang: Gang, folder: str, fails: bool = True) -> None:
     if fails:
         raise ValueError("on purpose")
     time.sleep(60)
+
+
+@task
+def plain() -> str:
+    return "plain"

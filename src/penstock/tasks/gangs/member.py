@@ -46,14 +46,10 @@ Settle = Callable[[Ending], Awaitable[object]]
 class GangTimes(NamedTuple):
     """How soon a member that is gone is missed."""
 
-    session_s: float = 5.0
+    session_s: float
     """A member that is silent for so long is gone; it is missed within twice that."""
-    lease_s: float = 30.0
-    """Of the gang's message; extended by the manager. If all members die at once, the gang is
-    granted again after so long."""
-
-
-DEFAULT_TIMES = GangTimes()
+    lease_s: float
+    """Of the gang's message; extended by the manager."""
 
 
 class GangMember:
@@ -61,7 +57,7 @@ class GangMember:
 
     def __init__(
         self, fabric: AsyncFabric, control: AsyncTable, seat: GangSeat[AsyncMessage], gang: str,
-        times: GangTimes = DEFAULT_TIMES,
+        times: GangTimes,
     ) -> None:  # fmt: skip
         """`gang` names the gang in the control table."""
         self.seat = seat

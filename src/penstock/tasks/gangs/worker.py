@@ -15,11 +15,12 @@ from penstock.errors import ConflictError, PenstockError, ProtocolError
 from penstock.tasks.envelope import Failure, encode
 from penstock.tasks.errors import TaskTimeoutError
 from penstock.tasks.gangs.envelope import GangCall, read_gang
-from penstock.tasks.gangs.member import DEFAULT_TIMES, GangMember, GangTimes
+from penstock.tasks.gangs.member import GangMember, GangTimes
 from penstock.tasks.gangs.settling import Settling
 from penstock.tasks.gangs.streams import GangStreams
 from penstock.tasks.importing import path_of
 
+SESSION_S = 5.0
 PARK_S = 60.0  # that a worker waits at the node before it asks anew
 PAUSE_S = 0.1  # after an error that may pass; doubles
 MAX_PAUSE_S = 5.0
@@ -46,9 +47,10 @@ class GangWorker:
 
     def __init__(
         self, fabric: AsyncFabric, streams: GangStreams, members: Members, settling: Settling,
-        name: str, address: str = "", times: GangTimes = DEFAULT_TIMES,
+        name: str, address: str = "", session_s: float = SESSION_S,
     ) -> None:  # fmt: skip
-        """`address` is told to the other members of its gangs."""
+        """`address` is told to the other members of its gangs. Who is silent for `session_s` is
+        gone, and missed within twice that."""
         self.gangs_done = 0  # attempts that it took part in, however they ended
         self._fabric = fabric
         self._streams = streams
@@ -56,19 +58,27 @@ class GangWorker:
         self._settling = settling
         self._name = name
         self._address = address
-        self._times = times
+        self._times = GangTimes(session_s, streams.lease_s)
+        self._parking: asyncio.Task[GangSeat[AsyncMessage] | None] | None = None
+        self._draining = False
 
     async def run(self) -> None:
-        """Works until it is cancelled, or an error comes that does not pass. Cancelled while it is
-        a member, it leaves its gang, which is granted anew."""
+        """Works until `drain`, or an error that does not pass. Cancelled while it is a member, it
+        leaves its gang, which is granted anew."""
         try:
             await self._work_on()
         finally:
             await self._members.close()
 
+    def drain(self) -> None:
+        """Waits for no more gangs; one that it is a member of may end."""
+        self._draining = True
+        if self._parking is not None:
+            self._parking.cancel()
+
     async def _work_on(self) -> None:
         pause_s = PAUSE_S
-        while True:
+        while not self._draining:
             try:
                 await self.work(PARK_S)
                 pause_s = PAUSE_S
@@ -84,7 +94,7 @@ class GangWorker:
     async def work(self, wait_s: float) -> bool:
         """Waits so long for a gang, and takes part in it; whether there was one."""
         await self._members.prepare()
-        seat = await self._streams.gangs.park(self._name, self._address, wait_s)
+        seat = await self._parked(wait_s)
         if seat is None:
             return False
         try:
@@ -96,6 +106,18 @@ class GangWorker:
         await self._take_part(seat, gang)
         self.gangs_done += 1
         return True
+
+    async def _parked(self, wait_s: float) -> GangSeat[AsyncMessage] | None:
+        park = self._streams.gangs.park(self._name, self._address, wait_s)
+        self._parking = asyncio.get_running_loop().create_task(park)
+        try:
+            return await self._parking
+        except asyncio.CancelledError:
+            if not self._draining:
+                raise
+            return None
+        finally:
+            self._parking = None
 
     async def _take_part(self, seat: GangSeat[AsyncMessage], gang: GangCall) -> None:
         control, times = self._streams.others.control, self._times
