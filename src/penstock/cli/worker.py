@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.tasks.worker.settings import WorkerSettings
 
 REPORT_S = 1.0
-MAX_CONCURRENCY = 1024
 
 
 class Kind(StrEnum):
@@ -61,7 +60,7 @@ def worker(
         typer.Option("--pickle-key", metavar="FILE", help="Take pickles signed with this key."),
     ] = None,
     gangs: Annotated[
-        int, typer.Option("--gangs", min=0, max=MAX_CONCURRENCY, help="Places in gangs, besides.")
+        int, typer.Option("--gangs", min=0, help="Places in gangs, besides.")
     ] = 0,
     address: Annotated[
         str, typer.Option("--address", help="Told to the other members of a gang.")

@@ -24,7 +24,7 @@ from penstock.wire.messages import Park, Seat, pack
 
 _GRACE_S = 5.0  # for the answer of a node that has waited; who leaves earlier may miss a gang
 
-_read_seat = decoder(Seat | None)
+_decode_seat = decoder(Seat | None)
 
 
 def push_gang(
@@ -71,9 +71,15 @@ class ParkRequest(Request):
 
     def answered_late(self, answer: bytearray) -> None:
         """Nobody will ever take this place."""
-        seat: Seat | None = _read_seat(body_of(answer))
+        seat = read_seat(answer)
         if seat is not None:
             self._settler.keep(granted(seat, self._settler).items(Settle.NACK))
+
+
+def read_seat(answer: bytearray) -> Seat | None:
+    """The place that a node gave, if it did."""
+    seat: Seat | None = _decode_seat(body_of(answer))
+    return seat
 
 
 def park(
@@ -94,7 +100,7 @@ def park(
             answer: bytearray | None = yield request
         else:
             answer = yield from _park_at_owner(routes, request, wait_s)
-        seat: Seat | None = None if answer is None else _read_seat(body_of(answer))
+        seat = None if answer is None else read_seat(answer)
         if seat is not None:
             return seat, settler
         if time.monotonic() >= ends_s:

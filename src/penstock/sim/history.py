@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.sim.attempts import Attempt, Hold
+    from penstock.sim.seats import SeatNote
 
 from penstock.wire.growth import Layout, PartitionFamily
 
@@ -395,6 +396,8 @@ class History:
     surprises: list[str] = field(default_factory=list)  # errors that nothing explains
     holds: dict[tuple[str, int], Hold] = field(default_factory=dict)  # by queue and number
     graph: dict[bytes, GraphTask] = field(default_factory=dict)
+    members: dict[bytes, int] = field(default_factory=dict)  # of gangs: how many they need
+    seats: list[SeatNote] = field(default_factory=list)
     trouble: Trouble = field(default_factory=Trouble)
     dead: set[bytes] = field(default_factory=set)  # values among the dead letters at the end
     final_tables: dict[str, FinalTable] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from penstock.errors import InvalidError
 from penstock.sim.actors import MakeScript, Process, Stage, Stream
 from penstock.sim.check_claims import check_claims
+from penstock.sim.check_gangs import check_gangs
 from penstock.sim.check_graphs import check_graph
 from penstock.sim.check_keys import check_keys
 from penstock.sim.check_latest import check_latest
@@ -24,6 +25,7 @@ from penstock.sim.check_watches import check_watches
 from penstock.sim.claims import Member
 from penstock.sim.client import Client, Script
 from penstock.sim.consumers import Consumer, Subscriber, TopicReader
+from penstock.sim.gangs import GangProducer, GangTaker
 from penstock.sim.graph_actors import GraphBuilder, GraphWorker
 from penstock.sim.graphs import ENTRIES
 from penstock.sim.growth import Grower, KeyPublisher, KeyReader
@@ -115,6 +117,7 @@ SIZED = Stream("topic", "sized", {"partitions": 1, "retention_bytes": 6000})
 GROWING = Stream("topic", "growing", {"partitions": 2})
 LATEST = Stream("topic", "latest", {"partitions": 1, "keep": "latest"})
 GRAPH = _queue("graph")
+GANGS = _queue("gangs", gangs=True)
 
 PARTS: dict[str, Part] = {
     "plain": Part(
@@ -284,9 +287,18 @@ PARTS: dict[str, Part] = {
         ),
         ((check_graph, GRAPH),),
     ),
+    "gangs": Part(
+        (GANGS,),
+        (
+            ("p1", _plays(GangProducer, GANGS)),
+            ("p2", _plays(GangProducer, GANGS)),
+            *((f"c{number}", _plays(GangTaker, GANGS)) for number in range(1, 6)),
+        ),
+        ((check_gangs, GANGS),),
+    ),
 }
 # Parts that came later go with others: seeds that were run before stay what they were.
-LATER = {"graph": "transactions"}
+LATER = {"graph": "transactions", "gangs": "ordered"}
 SHARE = 0.3  # of all parts that a seed has, roughly
 
 

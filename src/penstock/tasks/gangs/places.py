@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 from penstock.client.aio import AsyncFabric
+from penstock.errors import InvalidError
 from penstock.tasks.gangs.opening import open_gang_worker
 from penstock.tasks.gangs.worker import GangWorker
-from penstock.tasks.worker.settings import WorkerSettings
+from penstock.tasks.worker.settings import MAX_CONCURRENCY, WorkerSettings
 
 
 class GangPlaces:
@@ -47,6 +48,8 @@ async def open_places(
     fabric: AsyncFabric, settings: WorkerSettings, count: int, name: str, address: str = ""
 ) -> GangPlaces:
     """So many places; none is of no use, and does no harm. `name` is the worker's."""
+    if not 0 <= count <= MAX_CONCURRENCY:
+        raise InvalidError(f"{count} places for gangs: use up to {MAX_CONCURRENCY:,}")
     names = [f"{name}/gang-{number}" for number in range(1, count + 1)]
     opened = [open_gang_worker(fabric, settings, each, address) for each in names]
     return GangPlaces([await worker for worker in opened])
