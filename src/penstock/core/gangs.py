@@ -118,7 +118,7 @@ class Gangs:
     def _known(self, queue: QueueShard, line: GangLine, parking: Parking) -> int:
         """How many workers there are, as far as can be told."""
         grants = queue.leases.grants.values()
-        at_work = sum(line.sizes[grant.position] for grant in grants)
+        at_work = sum(line.sizes.get(grant.position, 0) for grant in grants)
         return max(len(parking.waiting) + at_work, parking.seen(self.kernel.now_us))
 
     def _give(

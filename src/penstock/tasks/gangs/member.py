@@ -78,12 +78,16 @@ class GangMember:
     # --- from beginning to end -------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Joins: the others see this member from now on."""
-        self._session = await self._fabric.session(self._times.session_s)
+        """Joins: the others see this member from now on. If it cannot, the gang is given back."""
         try:
-            self._watcher = await self._table.watch(self._watched)
-        except BaseException:
-            await self._session.close()
+            self._session = await self._fabric.session(self._times.session_s)
+            try:
+                self._watcher = await self._table.watch(self._watched)
+            except BaseException:
+                await self._session.close()
+                raise
+        except PenstockError:
+            await self.seat.message.nack()
             raise
         duties = [self._write(), self._hear(), self._keep()]
         if self.seat.manager:
@@ -95,8 +99,8 @@ class GangMember:
 
     async def run(self, body: Body) -> Ending:
         """Runs this member's part and waits for the end of the gang; how that was. `body` returns
-        what this member has to say, or raises what `failed` turns into that; it is cancelled if
-        the gang ends before."""
+        what this member has to say, or raises MemberFailedError with that; it is cancelled if the
+        gang ends before."""
         work = asyncio.get_running_loop().create_task(self._do(body))
         try:
             return await asyncio.shield(self._ending)
@@ -199,8 +203,10 @@ class GangMember:
         """A member that cannot hear or speak any more is gone, whatever the others think."""
         try:
             await duty
-        except PenstockError as error:
-            self._lost(self.seat.rank, f"this member is cut off: {error.message}")
+        except Exception as error:
+            if not isinstance(error, PenstockError):
+                _log.exception("a member of a gang cannot go on")
+            self._lost(self.seat.rank, f"member {self.seat.rank} is cut off: {error}")
 
     async def _hear(self) -> None:
         """What is there, and what changes."""

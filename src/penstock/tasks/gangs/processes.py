@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from contextlib import suppress
 
-from penstock.errors import PenstockError, UnavailableError
+from penstock.errors import InvalidError, PenstockError, UnavailableError
 from penstock.tasks.envelope import Status
 from penstock.tasks.gangs.envelope import GangCall
 from penstock.tasks.gangs.member import GangMember, MemberFailedError, MemberLostError
@@ -36,7 +36,7 @@ class Child:
 
     @classmethod
     async def start(cls, setup: Setup) -> Child:
-        """One that has imported its modules. UnavailableError, with the reason, if it cannot."""
+        """One that has imported its modules; InvalidError, with the reason, if it cannot."""
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -50,15 +50,17 @@ class Child:
         try:
             child.tell(setup)
             said = await child.next()
+            if isinstance(said, Broken):
+                raise InvalidError(
+                    f"the functions of gangs cannot be run: {said.text}",
+                    advice="Check that the module can be imported here; see above for details.",
+                )
+        except MemberLostError as error:
+            await child.end()
+            raise UnavailableError("the process for a member of gangs died at its start") from error
         except BaseException:
             await child.end()
             raise
-        if isinstance(said, Broken):
-            await child.end()
-            raise UnavailableError(
-                f"the functions of gangs cannot be run: {said.text}",
-                advice="Check that the module can be imported here; see above for details.",
-            )
         return child
 
     @property
