@@ -107,7 +107,7 @@ def test_a_worker_that_is_deleted_the_queue_of_is_told(fabric, park):
 def test_what_is_refused(fabric):
     queue = fabric.queue("g", gangs=True)
     plain = fabric.queue("plain")
-    for act in (
+    refused: list[Callable[[], Any]] = [
         lambda: queue.push(b"x"),
         lambda: queue.push_many([b"x", b"y"]),
         lambda: queue.push_gang(b"x", 0),
@@ -119,7 +119,8 @@ def test_what_is_refused(fabric):
         lambda: plain.push_gang(b"x", 2),
         lambda: plain.park("ann"),
         lambda: queue.configure(gangs=False),
-    ):
+    ]
+    for act in refused:
         with pytest.raises(InvalidError):
             act()
     assert queue.stats()["messages"] == 0

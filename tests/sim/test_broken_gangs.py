@@ -42,7 +42,7 @@ def told_before_it_is_safe(patch: pytest.MonkeyPatch) -> None:
 
     def at_once(self: Gangs, *args: Any) -> None:
         give(self, *args)
-        entry = self.kernel.effects[-1].entry  # type: ignore[union-attr]
+        entry: Any = self.kernel.effects[-1].entry  # type: ignore[union-attr]
         entry.answer()
         entry.answer = None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection
+import inspect
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from penstock.tasks.gangs.gang import AsyncGang, Gang, Meet
 from penstock.tasks.gangs.member import MAX_MEETING_BYTES, GangMember
 from penstock.tasks.worker.jobs import Ended
 from penstock.tasks.worker.protocol import Work
-from penstock.tasks.worker.running import Runner, wall_us
+from penstock.tasks.worker.running import OwnLoop, Runner, wall_us
 
 
 class MemberWork(msgspec.Struct, array_like=True, tag=True):
@@ -44,20 +45,21 @@ class MemberRunner(Runner):
         self, registry: Registry, codec: Codec, worker: str, allowed: Collection[str] = ()
     ) -> None:
         super().__init__(registry, codec, worker, allowed)
+        self._own_loop = OwnLoop()
         self._work: MemberWork
         self._meet: Meet
 
     def perform(self, work: MemberWork, meet: Meet) -> Ended:
         """Runs it here and now, one at a time; `meet` waits for the other members. Never raises."""
         self._work, self._meet = work, meet
-        return self.run(Work(0, work.packed, work.attempt, work.granted_us, None), _waited)
+        plain = Work(0, work.packed, work.attempt, work.granted_us, [])
+        return self.run(plain, self._own_loop.wait)
 
     def _called(self, call: TaskCall, work: Work) -> Any:
+        function = self._function(call.function)
         args, kwargs = self._codec.unpack_call(call.arguments)
-        declared = self._registry.find(call.function)
-        is_async = declared is not None and declared.is_async
-        gang = self._async_gang() if is_async else self._gang()
-        return self._function(call.function)(gang, *args, **kwargs)
+        gang = self._async_gang() if inspect.iscoroutinefunction(function) else self._gang()
+        return function(gang, *args, **kwargs)
 
     def _gang(self) -> Gang:
         work = self._work
@@ -80,10 +82,3 @@ class MemberRunner(Runner):
                 advice="Write it to a file or a queue, and return where it is.",
             )
         return packed
-
-
-def _waited(result: Awaitable[Any]) -> Any:
-    async def main() -> Any:
-        return await result
-
-    return asyncio.run(main())

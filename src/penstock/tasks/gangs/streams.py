@@ -45,5 +45,5 @@ async def open_gang_queue(
     try:
         return await fabric.queue(name, create=False, **options)
     except NotFoundError:
-        settings = {"gangs": True, "max_deliveries": _MAX_DELIVERIES, "lease": LEASE_S}
-        return await fabric.queue(name, **settings, **options)
+        options |= {"gangs": True, "max_deliveries": _MAX_DELIVERIES, "lease": LEASE_S}
+        return await fabric.queue(name, **options)
