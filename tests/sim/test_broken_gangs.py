@@ -49,6 +49,14 @@ def told_before_it_is_safe(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gangs, "_give", at_once)
 
 
+def youngest_first(patch: pytest.MonkeyPatch) -> None:
+    def last(self: GangLine, workers: int) -> int | None:
+        fitting = [position for position in self.runs if self.sizes[position] <= workers]
+        return max(fitting, default=None)
+
+    patch.setattr(GangLine, "first", last)
+
+
 def sizes_forgotten(patch: pytest.MonkeyPatch) -> None:
     came = GangLine.came
     patch.setattr(GangLine, "came", lambda self, position, size: came(self, position, 1))
@@ -67,6 +75,7 @@ CASES = [
     Case(ranks_mixed_up, "none", "another's place"),
     Case(told_before_it_is_safe, "all"),
     Case(sizes_forgotten, "none", "too few"),
+    Case(youngest_first, "none", "out of turn"),
 ]
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from penstock.sim.actors import Stream
-from penstock.sim.history import History
+from penstock.sim.history import History, Push
 from penstock.sim.seats import SeatNote
 
 
@@ -21,6 +21,7 @@ def check_gangs(history: History, queue: Stream) -> list[str]:
     found: list[str] = []
     for seats in grants.values():
         found += _check_grant(history, seats)
+    found += _check_turns(history, queue)
     for (worker, asked_us), seats in parks.items():
         if len(seats) > 1:
             found.append(f"two gangs: {worker} parked at {asked_us} and was given {len(seats)}")
@@ -40,3 +41,23 @@ def _check_grant(history: History, seats: list[SeatNote]) -> Iterator[str]:
             yield f"another's place: {each.worker} has rank {each.rank} in {gang}"
     if len(set(first.addresses)) != history.members.get(first.value):
         yield f"too few or too many: {gang} was granted to {len(first.addresses)}"
+
+
+def _check_turns(history: History, queue: Stream) -> Iterator[str]:
+    """No gang is granted before one that is older, not larger, and as urgent.
+
+    Looked at are first grants, of gangs that were certainly ready all the time.
+    """
+    firsts: list[tuple[Push, SeatNote]] = []
+    for seat in history.seats:
+        push = history.pushes[seat.value]
+        whole = push.stored is True and not push.delay_us
+        if seat.queue == queue.name and seat.attempt == 1 and not seat.rank and whole:
+            firsts.append((push, seat))
+    for push, taken in firsts:
+        for older, left in firsts:
+            waits = older.done_us < push.sent_us and taken.got_us < left.asked_us
+            smaller = history.members[older.value] <= history.members[push.value]
+            lost = history.trouble.may_lose_leases(queue.level, older.sent_us, left.got_us)
+            if waits and smaller and older.priority == push.priority and not lost:
+                yield f"out of turn: {push.value!r} was granted, and {older.value!r} was not"
