@@ -19,7 +19,7 @@ from penstock.tasks.gangs import pack_gang
 from penstock.tasks.names import named_task_id, streams_of
 
 ROOT = Path(__file__).parents[3]
-SESSION_S = 3.0
+SESSION_S = 4.0
 LEASE_S = 20.0
 MAX_DELIVERIES = 1_000_000
 
@@ -87,13 +87,13 @@ class Caller:
         self.gangs.push_gang(pack_gang(call, on_loss), size, id=task)
         return task
 
-    def outcome(self, task: bytes, seconds: float = 60.0) -> TaskOutcome:
+    def outcome(self, task: bytes, seconds: float = 200.0) -> TaskOutcome:
         assert wait_for(lambda: self.results.get(task) is not None, seconds), "no outcome in time"
         packed = self.results.get(task)
         assert packed is not None
         return read_outcome(packed)
 
-    def result(self, task: bytes, seconds: float = 60.0) -> Any:
+    def result(self, task: bytes, seconds: float = 200.0) -> Any:
         outcome = self.outcome(task, seconds)
         assert outcome.status == Status.DONE, read_failure(outcome.result)
         return self.codec.unpack(outcome.result)

@@ -68,7 +68,7 @@ def test_ten_gangs_finish_though_one_is_killed(crew, caller, manager):
     hit, killed = wait_for_member(caller, tasks, manager)
     crew.kill(killed)
     began = time.monotonic()
-    assert wait_for(lambda: killed not in caller.members(hit).values(), 2 * SESSION_S + 1.0)
+    assert wait_for(lambda: killed not in caller.members(hit).values(), 2 * SESSION_S + 5.0)
     print(f"missed after {time.monotonic() - began:.2f} s")
     check(caller, tasks)
     assert caller.outcome(hit).attempt >= 2
