@@ -24,7 +24,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     started = Nodes(tmp_path_factory.mktemp("nodes"))
     try:
         started.start(1, 2, 3)
-        wait_for(lambda: started.whole(1, 2, 3) and started.status(1)["level"] >= 4, 60.0)
+        wait_for(lambda: started.whole(1, 2, 3) and started.status(1)["level"] >= 5, 60.0)
         yield started
     finally:
         started.end()
