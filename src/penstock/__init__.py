@@ -1,4 +1,4 @@
-"""Penstock: queues, topics and tables in one durable fabric.
+"""Penstock: queues, topics, tables and tasks in one durable fabric.
 
 Names are imported when they are first used: `penstock --help` needs none of them.
 """
@@ -22,17 +22,25 @@ if TYPE_CHECKING:
     from penstock.client.blocking_messages import Delivery, Message
     from penstock.client.blocking_stages import QueueStage, TopicStage
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
+    from penstock.client.gangs import GangSeat
+    from penstock.client.holding import Hold
     from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
     from penstock.client.stages import StageToken
     from penstock.consumers.group import ConsumerGroup
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
+    from penstock.tasks.app import TaskApp
+    from penstock.tasks.declare import Task, task
+    from penstock.tasks.executor import TaskExecutor
+    from penstock.tasks.futures import TaskFuture, TaskRef
+    from penstock.tasks.results import TaskResults
     from penstock.wire.batch import Batch
     from penstock.wire.growth import PartitionFamily, Split
     from penstock.wire.messages import (
         ClaimInfo,
         ClaimStatus,
         Entry,
+        HeldInfo,
         Publication,
         Reservation,
         ReservedPart,
@@ -51,6 +59,9 @@ __all__ = [
     "Delivery",
     "Entry",
     "Fabric",
+    "GangSeat",
+    "HeldInfo",
+    "Hold",
     "LeasedMessage",
     "Message",
     "NamedProducer",
@@ -70,6 +81,12 @@ __all__ = [
     "StageToken",
     "StreamInfo",
     "Table",
+    "Task",
+    "TaskApp",
+    "TaskExecutor",
+    "TaskFuture",
+    "TaskRef",
+    "TaskResults",
     "Topic",
     "TopicConsumer",
     "TopicMessage",
@@ -80,6 +97,7 @@ __all__ = [
     "connect",
     "errors",
     "open",
+    "task",
 ]
 
 _HOMES = {
@@ -87,16 +105,24 @@ _HOMES = {
     "client.blocking_loops": "BatchConsumer Consumer PartitionBatches TopicConsumer Watcher",
     "client.blocking_messages": "Delivery Message",
     "client.blocking_stages": "QueueStage TopicStage",
+    "client.holding": "Hold",
     "client.stages": "StageToken",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
+    "client.gangs": "GangSeat",
     "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
     "consumers.group": "ConsumerGroup",
     "embedded": "open_fabric",
     "errors": "PenstockError",
+    "tasks.app": "TaskApp",
+    "tasks.declare": "Task task",
+    "tasks.executor": "TaskExecutor",
+    "tasks.futures": "TaskFuture TaskRef",
+    "tasks.results": "TaskResults",
     "wire.batch": "Batch",
     "wire.growth": "PartitionFamily Split",
     "wire.messages": (
-        "ClaimInfo ClaimStatus Entry Publication Reservation ReservedPart StreamInfo TxnReceipt"
+        "ClaimInfo ClaimStatus Entry HeldInfo Publication Reservation ReservedPart StreamInfo "
+        "TxnReceipt"
     ),
 }
 _home_of = {name: home for home, names in _HOMES.items() for name in names.split()}

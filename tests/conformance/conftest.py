@@ -77,6 +77,8 @@ class Driven:
     def _shown(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._shown(each) for each in value]
+        if isinstance(value, penstock.GangSeat):
+            return value._replace(message=self._shown(value.message))
         known = type(value).__module__.startswith("penstock.client.aio")
         return Driven(self._loop, value) if known or inspect.isasyncgen(value) else value
 
@@ -120,6 +122,9 @@ def refuses(act: Callable[[], Any]) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) for each in value]
+    if isinstance(value, tuple):
+        plain = map(_plain, value)
+        return type(value)._make(plain) if hasattr(value, "_make") else tuple(plain)
     return value._inner if isinstance(value, Driven) else value
 
 

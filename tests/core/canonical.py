@@ -39,6 +39,8 @@ def _shard(shard: Shard, timed: bool) -> dict[str, Any]:
             p: (w.instance, w.next_sequence, w.named, list(w.recent)) for p, w in windows.items()
         },
         "forwarded": dict(shard.forwarded),
+        "outbox": shard.outbox.snapshot(),
+        "watchers": sorted(map(str, shard.watchers.snapshot())),
         "queues": {n: queue_state(q, timed) for n, q in shard.queues.items() if not is_unused(q)},
         "partitions": {
             key: _partition(p) for key, p in shard.partitions.items() if p.end or p.commits
@@ -88,9 +90,11 @@ def queue_state(queue: QueueShard, timed: bool = True) -> dict[str, Any]:
     return {
         "places": places,
         "held": {key: run.position for key, run in queue.held.items()},
+        "holds": (sorted(queue.holds.snapshot()), queue.holds.bytes),
         "next": queue.leases.next_number,
         "ids": [row[:2] for row in queue.ids.snapshot()],
         "ends": {start: lane.end for start, lane in queue.lanes.items()},
+        "gangs": None if queue.gangs is None else queue.gangs.sizes,
         "keys": None if queue.keys is None else sorted(map(sorted, queue.keys.snapshot())),
     }
 

@@ -20,9 +20,11 @@ from penstock.core.lanes import LANE_SHIFT
 from penstock.errors import PenstockError
 from penstock.wire import frames
 from penstock.wire import messages as m
+from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Flag, PopMode, PushExtra, Settle, SettleItem, Verb
+from penstock.wire.holds import Policy
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 _STATES = ("ready", "leased", "delayed", "held", "dead", "messages")
@@ -123,7 +125,7 @@ class Script:
     # --- streams ---------------------------------------------------------------------------
 
     def do_open(self, kind: str, name: str, **options: str) -> str:
-        settings = {key: int(value) if value.isdigit() else value for key, value in options.items()}
+        settings = {key: _setting(value) for key, value in options.items()}
         self.streams[name] = self.node.open(kind, name, **settings)
         return f"stream {self.streams[name]}"
 
@@ -131,7 +133,7 @@ class Script:
         return f"stream {self.node.call(m.Open(kind, name, create=False))['id']}"
 
     def do_configure(self, name: str, **options: str) -> str:
-        settings = {key: int(value) if value.isdigit() else value for key, value in options.items()}
+        settings = {key: _setting(value) for key, value in options.items()}
         info = self.node.call(m.Configure(self.streams[name], settings))
         return " ".join(f"{key}={info['options'][key]}" for key in options)
 
@@ -158,12 +160,14 @@ class Script:
             priority=number.get("priority", 0), due_us=-1000 * number.get("delay", 0),
             ttl_ms=number.get("ttl", 0), producer=number.get("producer", 0),
             sequence=number.get("sequence", 0), instance=number.get("instance", 0),
-            generation=number.get("generation", 0),
+            generation=number.get("members", number.get("generation", 0)),
         )  # fmt: skip
         extra, shard = None, number.get("shard", 0)
         if "id" in options:
             extra = PushExtra(options["id"].encode(), bool(number.get("hold", 0)))
-            shard = self.node.fabric.kernel.shard_of(options["id"].encode()).id
+            shard = self.node.fabric.kernel.place_of(options["id"].encode())
+        if "members" in options:
+            shard = self.node.fabric.kernel.place_of(name.encode())
         packed = b"" if extra is None else _pack(extra)
         packed = len(packed).to_bytes(4, "little") + packed if extra is not None else b""
         levels = {"written": 1, "synced": 2}
@@ -227,11 +231,31 @@ class Script:
     def do_nack(self, name: str, value: str, delay: str = "0") -> None:
         self._settle(Settle.NACK, name, value, delay)
 
+    def do_return(self, name: str, value: str, delay: str = "0") -> None:
+        self._settle(Settle.RETURN, name, value, delay)
+
     def do_extend(self, name: str, value: str, lease: str) -> None:
         self._settle(Settle.EXTEND, name, value, lease)
 
     def do_bury(self, name: str, value: str) -> None:
         self._settle(Settle.DEAD, name, value)
+
+    def do_park(self, name: str, worker: str, wait: str = "0", address: str = "") -> None:
+        call = m.Park(self.streams[name], worker, address, int(wait))
+        request = self.node.send(Verb.CALL, _pack(call), connection=self.connection)
+        self.requests[worker], self.readers[request] = request, self._seat
+
+    def _seat(self, answer: Answer) -> str:
+        if (value := answer.value()) is None:
+            return "no gang"
+        seat = m.Seat(*value)
+        (text,) = Batch.parse(seat.batch).values
+        got = Got(seat.shard, seat.grant, seat.position, seat.attempt, text)
+        self.tokens[text.decode()] = got
+        at = " with " + " ".join(seat.addresses) if any(seat.addresses) else ""
+        return f"rank {seat.rank} of {len(seat.addresses)} in {text.decode()}, " + (
+            f"lease {seat.grant}, attempt {seat.attempt}{at}"
+        )
 
     def do_purge(self, name: str, dead: str = "0") -> None:
         self._call(m.Purge(self.streams[name], dead == "1"))
@@ -318,6 +342,7 @@ class Script:
             m.Put(
                 self.streams[name], key.encode(), value.encode(), number.get("if_version"),
                 number.get("ttl", 0), number.get("session", 0), bool(number.get("append", 0)),
+                mark=number.get("mark", 0),
             )
         )  # fmt: skip
 
@@ -344,15 +369,17 @@ class Script:
     # --- transactions ----------------------------------------------------------------------
 
     def do_transact(self, *parts: str, sequence: str = "0", home: str = "0") -> None:
-        """Parts: ack:QUEUE:VALUE, push:STREAM:VALUE, put:TABLE:KEY:VALUE[:VERSION],
-        commit:TOPIC:GROUP:OFFSET[:TOKEN[:STATE]]."""
+        """Parts: ack:QUEUE:VALUE, dead:QUEUE:VALUE, push:STREAM:VALUE,
+        put:TABLE:KEY:VALUE[:VERSION], commit:TOPIC:GROUP:OFFSET[:TOKEN[:STATE]]."""
         call = m.Transact(99, int(sequence), int(home))
         for part in parts:
             kind, name, *rest = part.split(":")
             stream = self.streams[name]
-            if kind == "ack":
-                token = self.tokens[rest[0]]
-                call.acks.append(m.TxnSettle(stream, token.shard, token.grant, token.position, 1))
+            if kind in ("ack", "dead"):
+                token, op = self.tokens[rest[0]], Settle[kind.upper()]
+                call.acks.append(
+                    m.TxnSettle(stream, token.shard, token.grant, token.position, 1, op)
+                )
             elif kind == "push":
                 batch = encode_batch([rest[0].encode()], timestamp_us=0)
                 call.pushes.append(m.TxnPush(stream, 0, 1, bytes(batch)))
@@ -368,6 +395,31 @@ class Script:
         self._call(call)
 
 
+    def do_hold(
+        self, name: str, value: str, *after: str, policy: str = "fail", ttl: str = "0",
+        instead: str = "", sequence: str = "0",
+    ) -> None:  # fmt: skip
+        """The id is the value. What it waits for: TABLE:KEY; `instead`: TABLE:KEY:VALUE:MARK."""
+        batch = bytes(encode_batch([value.encode()], timestamp_us=0, ttl_ms=int(ttl)))
+        pairs = [each.split(":") for each in after]
+        keys = [(self.streams[table], key.encode()) for table, key in pairs]
+        writes: list[m.TxnWrite] = []
+        if instead:
+            table, key, text, mark = instead.split(":")
+            stream = self.streams[table]
+            writes.append(m.TxnWrite(stream, key.encode(), text.encode(), mark=int(mark)))
+        chosen = Policy[policy.upper()]
+        hold = m.TxnHold(self.streams[name], value.encode(), batch, keys, chosen, writes)
+        self._call(m.Transact(98, int(sequence), 0, holds=[hold]))
+
+    def do_held(self, name: str, key: str) -> str:
+        found = self.node.call(m.Held(self.streams[name], key.encode()))
+        if found is None:
+            return "not held"
+        left = ", ".join(f"{edge.decode()} of {table}" for table, edge in found["edges"])
+        return f"waits for {left or 'release'}"
+
+
 def _status(status: m.ClaimStatus) -> str:
     who = status.owner or "nobody"
     who += f" under {status.token}" if status.token else ""
@@ -375,6 +427,10 @@ def _status(status: m.ClaimStatus) -> str:
     who += f", reserved for {status.reserved}" if status.reserved else ""
     state = f" with {status.state.decode()}" if status.state else ""
     return f"{who}; at {status.offset}{state}, lag {status.lag}, {status.age_ms} ms old"
+
+
+def _setting(value: str) -> int | str | bool:
+    return value == "yes" if value in ("yes", "no") else int(value) if value.isdigit() else value
 
 
 def _place(position: int) -> str:

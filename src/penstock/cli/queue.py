@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import reservations, streams
+from penstock.cli import held, reservations, streams
 from penstock.cli.command import Here, given, new_app, on_fabric
 from penstock.cli.output import leased_json
 from penstock.cli.streams import Durability, MaxBytes, Name, Ttl, Yes
@@ -88,12 +88,15 @@ def create(
     ] = None,
     id_window: IdWindow = None,
     stealing: Stealing = None,
+    gangs: Annotated[
+        bool, typer.Option("--gangs", help="Each message is for several workers at once.")
+    ] = False,
 ) -> None:
     """Create a queue."""
     options = given(
         durability=durability, lease=lease, max_deliveries=max_deliveries,
         max_messages=max_messages, max_bytes=max_bytes, ttl=ttl, id_window=id_window,
-        stealing=stealing,
+        stealing=stealing, gangs=True if gangs else None,
         ordered=None if ordered is None else ordered.value,
     )  # fmt: skip
     queue, created = streams.open_or_create(here, "queue", here.fabric.queue, name, options)
@@ -324,5 +327,6 @@ def release(
         here.output.table(("id", "state"), zip(ids, states, strict=True))
 
 
+app.command()(held.held)
 app.command()(reservations.reservations)
 app.command()(reservations.unreserve)

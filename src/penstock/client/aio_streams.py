@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from penstock.client import (
     ops_arrow,
     ops_fabric,
+    ops_gang,
     ops_group,
+    ops_hold,
     ops_push,
     ops_queue,
     ops_reserve,
@@ -30,6 +32,7 @@ from penstock.client.aio_loops import (
 from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
 from penstock.client.aio_stages import AsyncQueueStage, AsyncTopicStage
 from penstock.client.consume import ConsumeState
+from penstock.client.gangs import GangSeat
 from penstock.client.messages import LeasedMessage, TopicMessage
 from penstock.client.settle import SettleRequest
 from penstock.client.shells import awaitable
@@ -64,12 +67,16 @@ class AsyncQueue(QueueState):
     push = awaitable(ops_push.push)
     push_many = awaitable(ops_push.push_many)
     push_arrow = awaitable(ops_arrow.push_arrow)
+    push_gang = awaitable(ops_gang.push_gang)
     ack = awaitable(ops_queue.ack_many)
     nack = awaitable(ops_queue.nack_many)
     flush = awaitable(ops_queue.flush)
     purge = awaitable(ops_queue.purge)
     stats = awaitable(ops_queue.stats)
     release = awaitable(ops_queue.release)
+    hold = awaitable(ops_hold.hold)
+    hold_many = awaitable(ops_hold.hold_many)
+    held = awaitable(ops_hold.held)
     reserve = awaitable(ops_reserve.reserve)
     finish = awaitable(ops_reserve.finish)
     unreserve = awaitable(ops_reserve.unreserve)
@@ -105,6 +112,17 @@ class AsyncQueue(QueueState):
         """As `pop_many`, column by column; None if there are no messages."""
         granted = await self._run(ops_queue.pop_grants(self, max_messages, timeout, lease))
         return AsyncDelivery(granted) if granted else None
+
+    async def park(
+        self,
+        worker: str,
+        address: str = "",
+        timeout: float = 0.0,  # noqa: ASYNC109  # the node waits, not this task
+    ) -> GangSeat[AsyncMessage] | None:
+        """Waits, as a worker of this name, until it is given a place in a gang; None if that is
+        not so within `timeout` seconds. See `GangSeat`."""
+        found = await self._run(ops_gang.park(self, worker, address, timeout))
+        return None if found is None else GangSeat.of(AsyncMessage, *found)
 
     async def peek(self, max_messages: int = 1) -> list[LeasedMessage]:
         """The next messages, without a lease: they cannot be acked, and others may get them."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from penstock.client import (
     ops_arrow,
     ops_fabric,
+    ops_gang,
     ops_group,
+    ops_hold,
     ops_push,
     ops_queue,
     ops_reserve,
@@ -30,6 +32,7 @@ from penstock.client.blocking_loops import (
 from penstock.client.blocking_messages import Delivery, Message
 from penstock.client.blocking_stages import QueueStage, TopicStage
 from penstock.client.consume import ConsumeState
+from penstock.client.gangs import GangSeat
 from penstock.client.messages import LeasedMessage, TopicMessage
 from penstock.client.shells import blocking
 from penstock.client.stages import DAY_S
@@ -62,12 +65,16 @@ class Queue(QueueState):
     push = blocking(ops_push.push)
     push_many = blocking(ops_push.push_many)
     push_arrow = blocking(ops_arrow.push_arrow)
+    push_gang = blocking(ops_gang.push_gang)
     ack = blocking(ops_queue.ack_many)
     nack = blocking(ops_queue.nack_many)
     flush = blocking(ops_queue.flush)
     purge = blocking(ops_queue.purge)
     stats = blocking(ops_queue.stats)
     release = blocking(ops_queue.release)
+    hold = blocking(ops_hold.hold)
+    hold_many = blocking(ops_hold.hold_many)
+    held = blocking(ops_hold.held)
     reserve = blocking(ops_reserve.reserve)
     finish = blocking(ops_reserve.finish)
     unreserve = blocking(ops_reserve.unreserve)
@@ -93,6 +100,14 @@ class Queue(QueueState):
         """As `pop_many`, column by column; None if there are no messages."""
         granted = self._run(ops_queue.pop_grants(self, max_messages, timeout, lease))
         return Delivery(granted) if granted else None
+
+    def park(
+        self, worker: str, address: str = "", timeout: float = 0.0
+    ) -> GangSeat[Message] | None:
+        """Waits, as a worker of this name, until it is given a place in a gang; None if that is
+        not so within `timeout` seconds. See `GangSeat`."""
+        found = self._run(ops_gang.park(self, worker, address, timeout))
+        return None if found is None else GangSeat.of(Message, *found)
 
     def peek(self, max_messages: int = 1) -> list[LeasedMessage]:
         """The next messages, without a lease: they cannot be acked, and others may get them."""

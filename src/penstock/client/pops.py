@@ -255,7 +255,7 @@ class PopSearch:
         except GeneratorExit:  # there is nobody any more to do anything
             raise
         except BaseException:
-            yield from _abandon(parked.values())
+            yield from abandon_all(parked.values())
             raise
         yield from _wait(list(parked.values()), changed, park_s)
         for node, pending in parked.items():
@@ -290,12 +290,13 @@ def _wait(parked: list[Pending], changed: Pending, seconds: float) -> Steps[None
     except GeneratorExit:  # there is nobody any more to do anything
         raise
     except BaseException:
-        yield from _abandon(parked)
+        yield from abandon_all(parked)
         raise
-    yield from _abandon(parked)
+    yield from abandon_all(parked)
 
 
-def _abandon(parked: Iterable[Pending]) -> Steps[None]:
+def abandon_all(parked: Iterable[Pending]) -> Steps[None]:
+    """Nobody waits for these any more; the nodes that have not answered are told."""
     for pending in parked:
         if not pending.done:
             yield Abandon(pending)

@@ -103,6 +103,7 @@ class QueueState(StreamState, PushTarget):
         self._settler = Settler(info.id)
         self._walk = self._producer.walk_shards(self._routes)
         self._ordered = self.options.ordered
+        self._on_one_shard = self.options.on_one_shard
         local = None if self._routes is None else self._routes.local
         self._pop_route = SharedRoute(local)
         if self._ordered != "no":
@@ -130,7 +131,7 @@ class QueueState(StreamState, PushTarget):
     @property
     def _only_shard(self) -> int | None:
         """Where all its messages are, if that is one shard."""
-        if self._ordered != "queue":
+        if not self._on_one_shard:
             return None
         return shard_of(self.info.name.encode(), self._producer.shards)
 
@@ -138,26 +139,27 @@ class QueueState(StreamState, PushTarget):
         return Place(self.info.id, 0, shard, self._producer.lane, self._ordered != "no")
 
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
+        only = self._only_shard
         if message_id is not None:
             if self._ordered != "no":  # an id has a shard of its own, and so has an order
                 raise InvalidError(f"queue {self.name!r} is ordered: its messages take no ids")
-            place = self._place(shard_of(message_id, self._producer.shards))
-            return place._replace(lane=unsequenced)
+            own = shard_of(message_id, self._producer.shards) if only is None else only
+            return self._place(own)._replace(lane=unsequenced)
+        if only is not None:
+            return self._place(only)
         if self._ordered == "no":
             return self._place(self._walk.single())
-        if self._ordered == "queue":
-            return self._place(shard_of(self.info.name.encode(), self._producer.shards))
         return self._place(self._shard_of_key(key))
 
     def _producer_shard(self, name: str, partition: int) -> int:
-        ordered = self._ordered == "queue"
-        return shard_of((self.info.name if ordered else name).encode(), self._producer.shards)
+        only = self._only_shard
+        return shard_of(name.encode(), self._producer.shards) if only is None else only
 
     def _spread(self, rows: RowsT) -> Iterable[tuple[Place, RowsT]]:
+        if self._on_one_shard:
+            return [(self._place_for(None, None), rows)]
         if self._ordered == "no":
             return [(self._place(self._walk.batch()), rows)]
-        if self._ordered == "queue":
-            return [(self._place_for(None, None), rows)]
         keys = [None] if rows.keys is None else rows.keys
         shards = [self._shard_of_key(key) for key in keys]
         return ((self._place(shard), part) for shard, part in rows.grouped(shards))

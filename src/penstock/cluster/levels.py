@@ -17,8 +17,10 @@ from penstock.wire import messages as m
 REPAIRS = 2  # levels are agreed on; damaged batches are asked for; what came with them
 GROWTH_AND_STAGES = 3  # topics grow; batches are staged; queues have reservations
 UNDELIVERED = 4  # owners hear of leases that nobody has
+# Messages are held until entries of tables exist; queues have gangs; deliveries may not count.
+TASKS = 5
 
-LOWEST, HIGHEST = FIRST, UNDELIVERED  # of this release
+LOWEST, HIGHEST = FIRST, TASKS  # of this release
 SILENT = Speaks(FIRST, FIRST)  # who says nothing
 
 

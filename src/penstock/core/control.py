@@ -26,7 +26,7 @@ from penstock.wire.limits import MAX_LEASE_MS, MAX_NAME_BYTES, MAX_PARTITIONS
 MAX_STREAMS = 100_000
 MAX_SETTING = 1 << 50  # in ms far beyond any use, and in us still a 64-bit number
 _NAME = re.compile(r"[\w.:/@+-]+")
-_FIXED = {"queue": {"ordered"}, "topic": {"partitions", "keep"}, "table": set[str]()}
+_FIXED = {"queue": {"ordered", "gangs"}, "topic": {"partitions", "keep"}, "table": set[str]()}
 
 
 class Control:
@@ -85,6 +85,10 @@ class Control:
             del settings["stealing"]
         elif "stealing" in settings and self.clustered and not self.kernel.forwarding:
             raise InvalidError("stealing=False: not all nodes of the cluster know this setting yet")
+        if not settings.get("gangs"):
+            settings.pop("gangs", None)
+        elif self.clustered and not self.kernel.edges:
+            raise InvalidError("gangs=True: not all nodes of the cluster know this setting yet")
         return settings
 
     def _placement(self, partitions: int) -> list[int]:
@@ -255,8 +259,8 @@ class Control:
             return self.topics.shard(stream, call.partition)
         if stream.options.ordered == "key":
             raise InvalidError('a queue with ordered="key" takes no named producers')
-        ordered = stream.options.ordered == "queue"
-        return self.kernel.shard_of((stream.info.name if ordered else call.name).encode())
+        own = stream.options.on_one_shard
+        return self.kernel.shard_of((stream.info.name if own else call.name).encode())
 
     # --- snapshot --------------------------------------------------------------------------
 
@@ -299,6 +303,8 @@ def check_options(kind: str, options: dict[str, Any], clustered: bool = False) -
         raise InvalidError(f"settings of a queue: lease_ms is 1 to {MAX_LEASE_MS:,}")
     if isinstance(checked, m.QueueOptions) and checked.ordered not in ("no", "queue", "key"):
         raise InvalidError(f'ordered {checked.ordered!r}: use "no", "queue" or "key"')
+    if isinstance(checked, m.QueueOptions) and checked.gangs and checked.ordered != "no":
+        raise InvalidError("a queue of gangs is not ordered: the oldest that fits goes first")
     if isinstance(checked, m.TopicOptions):
         _check_topic(checked)
     return checked

@@ -15,12 +15,15 @@ from penstock.core.bodies import read_extra, unpack
 from penstock.core.calls import Calls
 from penstock.core.clients import Clients
 from penstock.core.control import Control
+from penstock.core.edges import Edges
 from penstock.core.effects import Close, Effect
 from penstock.core.figures import figures_of
 from penstock.core.forwards import Forwards
+from penstock.core.gangs import Gangs
 from penstock.core.groups import Groups
 from penstock.core.growing import Growing
 from penstock.core.kernel import Kernel
+from penstock.core.parking import Asker
 from penstock.core.publishing import Publishing
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
@@ -41,7 +44,7 @@ from penstock.core.staging import Stages
 from penstock.core.tables import Tables
 from penstock.core.topics import Reader, Topics
 from penstock.core.transactions import Transactions
-from penstock.core.views import Asker, Subscription, Waiter
+from penstock.core.views import Subscription, Waiter
 from penstock.core.watches import Watcher, Watches
 from penstock.errors import (
     DamagedError,
@@ -75,6 +78,7 @@ class Fabric:
         self.features = [frames.MERGED]  # what clients may make use of
         self.kernel = kernel = Kernel(shards, now_us)
         self.queues = Queues(kernel)
+        self.gangs = Gangs(kernel, self.queues)
         self.topics = Topics(kernel)
         self.groups = Groups(kernel, self.topics)
         self.watches = Watches(kernel)
@@ -86,10 +90,12 @@ class Fabric:
         self.growing = Growing(kernel, self.topics, self.forwards)
         self.control.on_defined = self.growing.defined
         self.securing = Securing(kernel, self.queues)
+        self.edges = Edges(kernel, self.queues, self.tables, self.pushes, self.forwards)
         self.sessions = Sessions(kernel, self.tables, self.forwards)
         self.transactions = Transactions(
-            kernel, self.topics, self.groups, self.tables, self.pushes, self.forwards, self.securing
-        )
+            kernel, self.topics, self.groups, self.tables, self.pushes, self.forwards,
+            self.securing, self.edges,
+        )  # fmt: skip
         self.stages = Stages(kernel, self.queues, self.topics, self.pushes, self.forwards)
         self.publishing = Publishing(kernel, self.stages, self.forwards)
         self.reservations = Reservations(kernel, self.queues, self.forwards, self.stages)
@@ -97,8 +103,7 @@ class Fabric:
         self.connections: dict[int, dict[int, Parked]] = {}
         self.clients = Clients()
         self.extra_figures: Callable[[], dict[str, Any]] = dict  # the shell's
-        # Transactions in the journal, while it is replayed.
-        self._unfinished: list[tuple[Shard, int, m.Transact]] | None = []
+        self._unfinished: list[tuple[Shard, int, m.Transact]] | None = []  # of a journal's replay
         self._verbs: dict[int, Callable[[int, int, int, memoryview], None]] = {
             Verb.PUSH: self._push,
             Verb.POP: self._pop,
@@ -127,6 +132,7 @@ class Fabric:
             damaged = isinstance(error, DamagedError) and verb == Verb.PUSH
             if damaged or isinstance(error, ProtocolError):
                 self.kernel.effects.append(Close(connection))
+        self.forwards.carry_out_owed()
 
     def _dispatch(
         self, connection: int, verb: int, flags: int, request: int, body: memoryview
@@ -169,6 +175,7 @@ class Fabric:
         if self.kernel.refusing is None:
             self.kernel.now_us = now_us
             self.kernel.timers.run(now_us)
+            self.forwards.carry_out_owed()
 
     def next_due(self) -> int | None:
         """When `tick` should be called."""
@@ -364,7 +371,8 @@ class Fabric:
         for shard, number, txn in unfinished:
             self.transactions.carry_out(txn, shard, number, level, missing=True)
         for shard in kernel.shards:
-            self.forwards.carry_out_all(shard)
+            self.forwards.carry_out_all(shard, self.forwards.level)
+        self.forwards.carry_out_owed()
         self.growing.restart()
 
     def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:
@@ -389,6 +397,7 @@ class Fabric:
                 definition.totals.coming -= messages
         shard.coming.clear()
         self.queues.end(shard)
+        self.gangs.end(shard)
         self.topics.moved(shard.id)
         self.sessions.end(shard)
 

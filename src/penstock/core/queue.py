@@ -13,6 +13,8 @@ from heapq import heappop, heappush
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.dedupe import IdWindow
+from penstock.core.gang_line import GangLine
+from penstock.core.holds import Holds, came
 from penstock.core.index import Singles, Stored
 from penstock.core.lanes import LANE_SHIFT, Lane, lane_start
 from penstock.core.leases import Grant, Leases
@@ -64,10 +66,12 @@ class QueueShard:
         self.stream = stream
         self.options = options
         self.lanes: dict[int, Lane] = {}
-        self.returned = Returned()
+        self.gangs = GangLine() if options.gangs else None
+        self.returned = Returned() if self.gangs is None else self.gangs
         self.delayed = Delayed()
         self.held: dict[bytes, Run] = {}
         self._held_at: dict[int, bytes] = {}  # position: id
+        self.holds = Holds()  # of those, the ones that wait for entries of tables
         self.dead: dict[int, Run] = {}
         self.leases = Leases(first_grant)
         self.ids = IdWindow()
@@ -94,7 +98,9 @@ class QueueShard:
     @property
     def empty(self) -> bool:
         """Nothing is left to keep: the state may be forgotten once nobody resends anything."""
-        return not (self.messages or self.dead or len(self.ids) or self._accepted_not_visible())
+        if self.messages or self.dead or len(self.holds):
+            return False
+        return not (len(self.ids) or self._accepted_not_visible())
 
     def _accepted_not_visible(self) -> bool:
         return any(lane.tail != lane.end for lane in self.lanes.values())
@@ -145,6 +151,8 @@ class QueueShard:
 
     def first_ready(self) -> int | None:
         """The position of the message that the next pop gets."""
+        if self.gangs is not None:
+            return None  # they are granted to parked workers
         if self.options.ordered == "queue" and (self.leases.grants or self.delayed.runs):
             return None
         first = self.returned.head()
@@ -190,16 +198,22 @@ class QueueShard:
             heappush(self.ttl, (arrived + ttl_ms * 1000, base))
             batches = sum(len(each.index) for each in self.lanes.values())
             if len(self.ttl) > 2 * batches + SPARE_TTLS:
-                self._forget_ttls()
+                self._sort_ttls()
+        if self.gangs is not None:
+            self.gangs.came(base, header.members)
         if held is not None:
             lane.set_aside(base, count)
             self.hold(held, Run(base, full(count)))
+            came(self, held)
         elif self.keys is not None:
             lane.set_aside(base, count)
             self._store_keyed(base, keys or [None] * count)
         elif due_us > arrived:
             lane.set_aside(base, count)
             self.delayed.add(Run(base, full(count)), due_us)
+        elif self.gangs is not None:
+            lane.set_aside(base, count)
+            self.gangs.add(Run(base, full(count)))
         else:
             if not lane.fresh:
                 lane.set_aside(base, 0)
@@ -217,7 +231,23 @@ class QueueShard:
         self.held[key] = run
         self._held_at[run.position] = key
 
-    def _forget_ttls(self) -> None:
+    def unheld(self, key: bytes, finished: bool = False) -> None:
+        """A held message is ready, or finished; if it is damaged, there is nothing to be done."""
+        run = self.held.pop(key, None)
+        if run is None:
+            return
+        del self._held_at[run.position]
+        if finished:
+            self._finish(run)
+        else:
+            self.returned.add(run)
+
+    def waits_at(self, position: int) -> bytes | None:
+        """The id of the message at a position, if it waits for entries of tables."""
+        key = self._held_at.get(position)
+        return None if self.holds.get(key) is None else key
+
+    def _sort_ttls(self) -> None:
         """Leaves out those of batches that are finished: what is consumed in a moment may have been
         pushed to live for years."""
         self.ttl = sorted(item for item in self.ttl if self.find(item[1]) is not None)
@@ -304,14 +334,16 @@ class QueueShard:
         self.touched_us = max(self.touched_us, now_us)
         if op == Op.EXTEND:
             self.leases.extend(self.leases.grants[change.grant], change.arg, now_us)
-        elif op <= Op.EXPIRE:
+        elif op <= Op.EXPIRE or op == Op.RETURN:
             self._settle(change, now_us)
         elif op == Op.DROP:
             self._drop(change.position, change.span)
         elif op == Op.PURGE:
             self._purge(change.position)
         elif op == Op.RELEASE:
-            self.returned.add(self.held.pop(self._held_at.pop(change.position)))
+            key = self._held_at[change.position]
+            self.holds.drop(key)
+            self.unheld(key)
         else:
             run = self.dead.pop(change.position)
             if op == Op.BURY:
@@ -332,10 +364,10 @@ class QueueShard:
             self._finish(run)
             return
         for position, mask in self.lane_of(run.position).index.parts(run.position, run.mask):
-            part = Run(position, mask, run.deliveries)
+            part = Run(position, mask, run.deliveries - (change.op == Op.RETURN))
             if change.op == Op.DEAD:
                 self._bury(part)
-            elif change.op == Op.NACK and change.arg:
+            elif change.op in (Op.NACK, Op.RETURN) and change.arg:
                 self.delayed.add(part, now_us + change.arg)
             else:
                 self.returned.add(part)
@@ -356,6 +388,8 @@ class QueueShard:
         self.kept_bytes -= self.totals.finished(messages, freed)
         if self.keys is not None:
             self._next_of_key(run, self.keys.finish)
+        if self.gangs is not None:
+            self.gangs.finished(run.position)
 
     def _next_of_key(self, run: Run, leave: Callable[[int], int | None]) -> None:
         for row in rows_of(run.mask).tolist():
@@ -363,10 +397,14 @@ class QueueShard:
             if following is not None:
                 self.returned.add(Run(following, 1))
 
-    def _drop(self, position: int, span: int) -> None:
-        # A time-to-live ends once, for what waits then: a log that is folded must know that too.
-        while self.ttl and (self.ttl[0][1] == position or self.find(self.ttl[0][1]) is None):
+    def forget_ttls(self, ended: int = -1) -> None:
+        """Forgets those of batches that are finished, and the one that ends now: it does so once,
+        for what waits then, and a log that is folded must know that too."""
+        while self.ttl and (self.ttl[0][1] == ended or self.find(self.ttl[0][1]) is None):
             heappop(self.ttl)
+
+    def _drop(self, position: int, span: int) -> None:
+        self.forget_ttls(position)
         lane = self.lane_of(position)
         for run in self.returned.drop(position, span) + self.delayed.drop(position, span):
             self._finish(run)

@@ -13,12 +13,55 @@ from penstock.core.index import Stored
 from penstock.core.leases import Grant
 from penstock.core.queue import QueueShard
 from penstock.core.runs import bits_of, cut
-from penstock.errors import InvalidError, LeaseLostError
+from penstock.errors import InvalidError, LeaseLostError, TooLargeError
+from penstock.wire.batch import Header
 from penstock.wire.frames import Settle, SettleItem
-from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_DELAY_MS, MAX_LEASE_MS
+from penstock.wire.limits import (
+    MAX_BATCH_MESSAGES,
+    MAX_DELAY_MS,
+    MAX_GANG_BYTES,
+    MAX_GANG_MEMBERS,
+    MAX_LEASE_MS,
+)
+from penstock.wire.messages import QueueOptions
 
 SWEEP_CHANGES = 1000  # of one step, so that no step takes long
 SWEEP_MESSAGES = 10_000  # whose leases end in one step
+
+
+def check_push(options: QueueOptions, header: Header, keyed: bool, held: bool) -> None:
+    """Raises what is wrong with a push to such a queue, whatever it holds already."""
+    if options.ordered != "no" and (header.priority or header.due_us):
+        raise InvalidError("an ordered queue takes no priority and no delay")
+    if options.ordered == "key" and not keyed:
+        raise InvalidError('a queue with ordered="key" needs a key for every message')
+    if options.ordered == "key" and (header.ttl_ms or held):
+        raise InvalidError('a queue with ordered="key" takes no time-to-live and no hold')
+    if options.gangs:
+        _check_gang(header, held)
+
+
+def _check_gang(header: Header, held: bool) -> None:
+    if header.count != 1 or held:
+        raise InvalidError("a gang is pushed by itself, and not held")
+    if not 0 < header.members <= MAX_GANG_MEMBERS:
+        raise InvalidError(
+            f"a gang has 1 to {MAX_GANG_MEMBERS:,} members, not {header.members:,}",
+            advice="Push it with push_gang(), which says how many.",
+        )
+    if (size := header.length * header.members) > MAX_GANG_BYTES:
+        raise TooLargeError(
+            f"a gang's message is sent to every member: {size:,} bytes in all, and the limit is "
+            f"{MAX_GANG_BYTES:,}"
+        )
+
+
+def check_pop(options: QueueOptions) -> None:
+    """Raises an error if messages of such a queue are not for a single consumer."""
+    if options.gangs:
+        raise InvalidError(
+            "the gangs of this queue are granted to parked workers", advice="Call park()."
+        )
 
 
 def next_given(
@@ -45,11 +88,16 @@ def _unbroken(mask: int) -> int:
     return (~mask & (mask + 1)).bit_length() - 1
 
 
-def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
+def settle(
+    queue: QueueShard, item: SettleItem, now_us: int, counted: bool = False
+) -> Change | None:
     """What an ack, nack, extension or burial does; None if it was done before (a resend).
+    `counted`: not all nodes know of deliveries that do not count, so all do.
 
     LeaseLostError if the lease is not the current one any more.
     """
+    if counted and item.op == Settle.RETURN:
+        item = item._replace(op=int(Settle.NACK))
     if not 0 < item.count <= MAX_BATCH_MESSAGES:
         raise InvalidError(f"{item.count} messages cannot be settled at once")
     grant = queue.leases.grants.get(item.grant)
@@ -78,6 +126,8 @@ def _change(queue: QueueShard, grant: Grant, item: SettleItem) -> Change:
         arg = min(item.arg, MAX_DELAY_MS) * 1000
         if is_out_of_tries(queue, grant):
             op, arg = Settle.DEAD, 0
+    elif op == Settle.RETURN:
+        op, arg = Op.RETURN, min(item.arg, MAX_DELAY_MS) * 1000
     elif op == Settle.EXTEND:
         arg = min(item.arg, MAX_LEASE_MS) * 1000
     elif op not in (Settle.ACK, Settle.DEAD):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.dedupe import IdWindow
+from penstock.core.holds import Holds
 from penstock.core.index import BatchIndex
 from penstock.core.lanes import Lane
 from penstock.core.leases import Leases
@@ -35,11 +36,13 @@ def snapshot(queue: QueueShard) -> dict[str, Any]:
         "returned": [_pack(run) for run in queue.returned.runs.values()],
         "delayed": [(due_us, _pack(run)) for due_us, run in queue.delayed.times()],
         "held": [(key, _pack(run)) for key, run in queue.held.items()],
+        "holds": queue.holds.snapshot(),
         "dead": [_pack(run) for run in queue.dead.values()],
         "leases": queue.leases.snapshot(),
         "ids": queue.ids.snapshot(),
         "keys": None if queue.keys is None else queue.keys.snapshot(),
         "ttl": queue.ttl,
+        "gangs": None if queue.gangs is None else list(queue.gangs.sizes.items()),
     }
 
 
@@ -51,6 +54,8 @@ def restore(
     for start, cursor, end, fresh, skips, columns in data["lanes"]:
         index = BatchIndex.restore(columns)
         queue.lanes[start] = Lane(cursor, end, end, index, set(skips), fresh)
+    if queue.gangs is not None:
+        queue.gangs.sizes.update(data["gangs"])
     for packed in data["returned"]:
         queue.returned.add(_run(packed))
     for due_us, packed in data["delayed"]:
@@ -58,6 +63,7 @@ def restore(
     queue.damage = [tuple(item) for item in data["damage"]]
     for key, packed in data["held"]:
         queue.hold(key, _run(packed))
+    queue.holds = Holds.restore(data.get("holds", ()))
     queue.dead = {run.position: run for run in map(_run, data["dead"])}
     queue.leases = Leases.restore(data["leases"])
     queue.ids = IdWindow.restore(data["ids"])

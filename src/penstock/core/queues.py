@@ -11,6 +11,7 @@ from penstock.core.effects import Deliver, Slice
 from penstock.core.feeding import Feed, still_ours
 from penstock.core.figures import queue_figures
 from penstock.core.kernel import Kernel, still_waiting
+from penstock.core.parking import Asker
 from penstock.core.queue import QueueShard
 from penstock.core.records import Forgotten, Kind
 from penstock.core.shard import Shard, Stream
@@ -25,7 +26,6 @@ from penstock.core.views import (
     bounded,
 )
 from penstock.errors import (
-    InvalidError,
     LeaseLostError,
     LimitError,
     MovedError,
@@ -33,7 +33,6 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.wire import frames
-from penstock.wire.batch import Header
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
@@ -56,6 +55,9 @@ class Queues:
         self.turned: dict[int, None] = {}
         self.hungry: dict[int, None] = {}  # the same for those that somebody got nothing from
         self.on_end: Callable[[int], None] = _nobody  # told when a shard is served here no more
+        self.grant_gangs: Callable[[QueueView], None] = _nobody  # to parked workers
+        # Takes out of what is overdue what it deals with itself.
+        self.on_overdue: Callable[[QueueShard, list[Change]], list[Change]] = lambda _, due: due
         self.undelivered = Undelivered(kernel, self.change, self.arrived)
 
     def view(self, stream: int) -> QueueView:
@@ -77,23 +79,13 @@ class Queues:
 
     # --- push ------------------------------------------------------------------------------
 
-    def check_push(self, stream: Stream, header: Header, keyed: bool, held: bool) -> None:
-        """Raises what is wrong with a push to this queue, whatever it holds already."""
-        options = stream.options
-        if options.ordered != "no" and (header.priority or header.due_us):
-            raise InvalidError("an ordered queue takes no priority and no delay")
-        if options.ordered == "key" and not keyed:
-            raise InvalidError('a queue with ordered="key" needs a key for every message')
-        if options.ordered == "key" and (header.ttl_ms or held):
-            raise InvalidError('a queue with ordered="key" takes no time-to-live and no hold')
-
     def pushed(self, queue: QueueShard, priority: int) -> None:
         """The newest messages of a queue are there: as `arrived`, but often nothing changes."""
         view = self.view(queue.stream)
         view.heads.offer_newest(queue, MAX_PRIORITY - priority)
         if queue.ttl or queue.delayed.runs:
-            self._set_timer(view, queue)
-        if view.waiters or view.subscriptions:
+            self.set_timer(view, queue)
+        if view.waiters or view.subscriptions or view.parking is not None:
             self.serve(view)
         self._turn(view)
 
@@ -101,7 +93,7 @@ class Queues:
         """Messages of a queue became ready, or wait for a time."""
         view = self.view(queue.stream)
         view.heads.offer(queue)
-        self._set_timer(view, queue)
+        self.set_timer(view, queue)
         self.serve(view)
         self._turn(view)
 
@@ -124,13 +116,14 @@ class Queues:
 
     def pop(self, connection: int, request: int, body: PopBody) -> Waiter | None:
         """Answers with messages, now or when some arrive (then a waiter), or with none."""
-        self.kernel.stream(body.stream, "queue")
+        stream = self.kernel.stream(body.stream, "queue")
         view = self.view(body.stream)
         body = bounded(body)
         if body.mode != PopMode.LEASE:
             slices = peek_slices(view, body)
             self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
             return None
+        rules.check_pop(stream.options)
         if not (view.waiters and body.wait_ms) and self._give(connection, request, body, view):
             return None
         if not body.wait_ms:
@@ -165,7 +158,7 @@ class Queues:
         lease_us = (body.lease_ms or options.lease_ms) * 1000
         taken = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us, overdraw)
         for queue, _, _ in taken.grants.values():
-            self._set_timer(view, queue)
+            self.set_timer(view, queue)
         self._turn(view)
         if not taken.order and self.kernel.shared:
             self.hungry[view.stream] = None
@@ -218,7 +211,7 @@ class Queues:
 
     def subscribe(self, connection: int, request: int, body: PopBody) -> Subscription:
         """Messages flow to the connection as long as there is credit."""
-        self.kernel.stream(body.stream, "queue")
+        rules.check_pop(self.kernel.stream(body.stream, "queue").options)
         view = self.view(body.stream)
         if len(view.subscriptions) >= MAX_WAITERS:
             view.subscriptions = still_waiting(view.subscriptions)
@@ -238,21 +231,20 @@ class Queues:
         if view is None:
             return
         error = NotFoundError("this queue was deleted")
-        for waiter in view.waiters:
-            if not waiter.over:
-                waiter.over = True
-                self.kernel.fail(waiter.connection, Verb.POP, waiter.request, error)
-        for subscription in view.subscriptions:
-            if not subscription.over:
-                subscription.over = True
-                self.kernel.fail(
-                    subscription.connection, Verb.SUBSCRIBE, subscription.request, error
-                )
+        waiting: list[Waiter | Subscription | Asker] = [*view.waiters, *view.subscriptions]
+        if view.parking is not None:
+            waiting += view.parking.waiting.values()
+        for parked in waiting:
+            if not parked.over:
+                parked.over = True
+                self.kernel.fail(parked.connection, parked.verb, parked.request, error)
 
     def serve(self, view: QueueView) -> None:
         """Hands ready messages to whoever waits, the longest waiting first."""
         if view.stream not in self.kernel.streams or self.kernel.refusing is not None:
             return
+        if view.parking is not None:
+            self.grant_gangs(view)
         while view.waiters:
             waiter = view.waiters[0]
             if waiter.over:
@@ -335,7 +327,7 @@ class Queues:
         """Acks alone make nothing ready, unless others wait for their turn."""
         if queue.options.ordered != "no" or any(change.op != Op.ACK for change in changes):
             view.heads.offer(queue)
-            self._set_timer(view, queue)
+            self.set_timer(view, queue)
 
     def _settle_one(
         self, stream: Stream, view: QueueView, item: SettleItem, changes: dict[int, list[Change]]
@@ -346,7 +338,8 @@ class Queues:
                 raise NotFoundError(f"there is no shard {item.shard}")
             self.kernel.served(item.shard)
             raise LeaseLostError(f"shard {item.shard} has no messages of this queue")
-        change = rules.settle(queue, item, self.kernel.now_us)
+        counted = self.kernel.shared and not self.kernel.edges
+        change = rules.settle(queue, item, self.kernel.now_us, counted)
         if change is None:
             return item.messages
         before = queue.leases.messages
@@ -373,7 +366,8 @@ class Queues:
 
     # --- time ------------------------------------------------------------------------------
 
-    def _set_timer(self, view: QueueView, queue: QueueShard) -> None:
+    def set_timer(self, view: QueueView, queue: QueueShard) -> None:
+        """Has a shard's part looked at when its next lease, delay or time-to-live ends."""
         due_us = rules.next_due(queue, self.kernel.now_us)
         if due_us is None:
             return
@@ -391,10 +385,10 @@ class Queues:
 
     def _sweep(self, view: QueueView, queue: QueueShard) -> None:
         stream = self.kernel.streams[view.stream]
-        self.change(stream, queue, rules.overdue(queue, self.kernel.now_us))
+        overdue = rules.overdue(queue, self.kernel.now_us)
+        self.change(stream, queue, self.on_overdue(queue, overdue))
         rules.make_due(queue, self.kernel.now_us)
-        keep_us = stream.options.id_window_ms * 1000
-        queue.ids.expire(self.kernel.now_us - keep_us)
+        queue.ids.expire(self.kernel.now_us - stream.options.id_window_ms * 1000)
 
     def begin(self, shard: Shard) -> None:
         """This node serves a shard from now on."""
@@ -435,9 +429,13 @@ class Queues:
 
     def figures(self, stream: Stream) -> dict[str, Any]:
         """What `penstock queue show` prints."""
-        parts = list(self.view(stream.info.id).shards.values())
-        return queue_figures(parts, stream.totals.pushed, self.kernel.now_us)
+        view = self.view(stream.info.id)
+        parts = list(view.shards.values())
+        figures = queue_figures(parts, stream.totals.pushed, self.kernel.now_us)
+        if stream.options.gangs:
+            figures["parked"] = 0 if view.parking is None else len(view.parking.waiting)
+        return figures
 
 
-def _nobody(shard: int) -> None:
-    """Unless this is a cluster."""
+def _nobody(_: object) -> None:
+    """Until somebody says so."""

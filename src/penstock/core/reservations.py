@@ -19,7 +19,7 @@ from penstock.core.leases import Grant
 from penstock.core.outbox import EndReserved, KeepReserved
 from penstock.core.publishing import check_key
 from penstock.core.queue import QueueShard
-from penstock.core.queue_rules import is_out_of_tries
+from penstock.core.queue_rules import check_pop, is_out_of_tries
 from penstock.core.queues import Queues
 from penstock.core.records import (
     BooksForgotten,
@@ -68,7 +68,7 @@ class Reservations:
         """Leases messages for a reservation, or finds those that are leased for it already."""
         self.stages.check_level()
         check_key(call.key, call.number)
-        self.kernel.stream(call.stream, "queue")
+        check_pop(self.kernel.stream(call.stream, "queue").options)
         if not 0 < call.messages <= MAX_MESSAGES or not 0 < call.max_bytes <= MAX_BYTES:
             raise InvalidError(f"a reservation has 1 to {MAX_MESSAGES:,} messages on a node")
         view = self.queues.view(call.stream)

@@ -82,6 +82,8 @@ class Stages:
             raise InvalidError("what is staged cannot be held as well")
         if stream.info.kind == "queue" and stream.options.ordered == "key":
             raise InvalidError('a queue with ordered="key" takes nothing that is staged')
+        if stream.info.kind == "queue" and stream.options.gangs:
+            raise InvalidError("a queue of gangs takes nothing that is staged")
         stage = shard.staging.stages.get(extra.stage)
         if stage is None and len(shard.staging.stages) >= MAX_STAGES:
             raise LimitError(f"{MAX_STAGES:,} stages are in one shard already")

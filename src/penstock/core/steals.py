@@ -48,7 +48,8 @@ class Steals:
         known = self.kernel.streams.get(stream)
         if known is None or known.info.kind != "queue" or not self.kernel.forwarding:
             return False
-        return bool(known.options.ordered == "no" and known.options.stealing)
+        options: m.QueueOptions = known.options
+        return options.ordered == "no" and not options.gangs and options.stealing
 
     def lying(self, stream: int) -> Iterator[Loot]:
         """Messages that nobody was ever given, batch by batch, the first to be popped first."""

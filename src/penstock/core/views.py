@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
@@ -12,6 +11,7 @@ from penstock.core.index import Singles
 from penstock.core.kernel import Timer
 from penstock.core.lanes import LANE_SHIFT
 from penstock.core.leases import Grant
+from penstock.core.parking import Parking
 from penstock.core.queue import QueueShard
 from penstock.core.queue_rules import next_given
 from penstock.wire.frames import PopBody, Verb
@@ -34,34 +34,6 @@ class Waiter:
     verb: int = Verb.POP
 
 
-class Asker:
-    """A parked question where messages of a queue are. Whoever keeps it is told when it is over,
-    be it that it is answered, cancelled, or that its connection is gone."""
-
-    __slots__ = ("_left", "_over", "connection", "request", "timer")
-
-    verb = int(Verb.CALL)
-
-    def __init__(self, connection: int, request: int, left: Callable[[], None]) -> None:
-        self.connection = connection
-        self.request = request
-        self.timer: Timer | None = None
-        self._over = False
-        self._left = left
-
-    @property
-    def over(self) -> bool:
-        """Whether nobody waits for an answer any more."""
-        return self._over
-
-    @over.setter
-    def over(self, over: bool) -> None:
-        left = over and not self._over
-        self._over = over
-        if left:
-            self._left()
-
-
 @dataclass(slots=True, eq=False)
 class Subscription:
     """A standing pop: gets messages as long as it has credit."""
@@ -73,6 +45,7 @@ class Subscription:
     feeding: int = 0  # deliveries that are on their way to the journal
     paused: bool = False  # its connection takes no more for now
     over: bool = False
+    verb: int = Verb.SUBSCRIBE
 
 
 class Heads:
@@ -182,6 +155,7 @@ class QueueView:
         self.heads = Heads()
         self.waiters: deque[Waiter] = deque()
         self.subscriptions: deque[Subscription] = deque()
+        self.parking: Parking | None = None  # workers that wait for gangs, once there were any
         self.timers_us: dict[int, int] = {}  # shard: when its timer is set for
         # Whether something may be ready here, and how often that has begun. Whoever found nothing
         # at a fill will find nothing before the next.

@@ -14,7 +14,7 @@ import msgspec
 from penstock.cluster.commands import Command, Outcome
 from penstock.cluster.consensus.membership import Membership
 from penstock.cluster.consensus.raft import Raft
-from penstock.cluster.levels import GROWTH_AND_STAGES, REPAIRS, UNDELIVERED
+from penstock.cluster.levels import GROWTH_AND_STAGES, REPAIRS, TASKS, UNDELIVERED
 from penstock.cluster.map import Speaks, Stated
 from penstock.cluster.plane.plane import CONSENSUS, SPEAKS, ControlPlane
 from penstock.cluster.plane.plane import Out as PlaneOut
@@ -238,6 +238,7 @@ class Member:
                 self.lists.enable()
                 self.engine.fabric.kernel.forwarding = True
             self.engine.fabric.kernel.staging = self.level >= GROWTH_AND_STAGES
+            self.engine.fabric.kernel.edges = self.level >= TASKS
             if self.level >= UNDELIVERED:
                 self.undelivered.enabled = True
             self.lists.placed(self.plane.state.map(), now_us)

@@ -17,7 +17,8 @@ from penstock.cluster.map import ClusterMap
 from penstock.cluster.pops import Hint, QueueOwner, list_shard
 from penstock.core.fabric import Fabric
 from penstock.core.kernel import Timer
-from penstock.core.views import MAX_WAIT_MS, Asker
+from penstock.core.parking import Asker
+from penstock.core.views import MAX_WAIT_MS
 from penstock.errors import InvalidError, MovedError, NotFoundError, PenstockError, ProtocolError
 from penstock.wire import messages as m
 from penstock.wire.buffers import Buffer

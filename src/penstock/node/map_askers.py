@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.core.fabric import Fabric
-from penstock.core.views import Asker
+from penstock.core.parking import Asker
 from penstock.errors import LimitError
 from penstock.wire import messages as m
 from penstock.wire.frames import MAPS

@@ -116,8 +116,8 @@ def _check_priority(
     Looked at are messages that were certainly ready all the time: stored before the pop was asked
     for, and delivered for the first time to a pop that was asked for after it.
     """
-    if queue.ordered != "no":
-        return
+    if queue.ordered != "no" or queue.options.get("gangs"):
+        return  # of gangs, those that are too large are left
     ready: dict[int, list[First]] = defaultdict(list)
     for value, deliveries in by_value.items():
         push, first = history.pushes[value], deliveries[0]

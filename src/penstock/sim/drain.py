@@ -14,6 +14,9 @@ from penstock.sim.actors import RETRY_US, Actor, Stage, Stream
 from penstock.sim.attempts import Holds
 from penstock.sim.client import Client, Script, Sleep
 from penstock.sim.consumers import Consumer
+from penstock.sim.gangs import GangTaker
+from penstock.sim.graph_actors import end_graph
+from penstock.sim.graphs import tasks_of
 from penstock.sim.history import FinalTable, Pass, Release, name_of
 from penstock.sim.staged import end_reservations
 from penstock.wire.frames import PopMode, Settle
@@ -37,7 +40,8 @@ class Drain:
         """Everything, one stream after the other."""
         for stream in self._streams:
             if stream.kind == "queue":
-                yield from self._queue(Consumer(self._stage, client, stream))
+                taker = GangTaker if stream.options.get("gangs") else Consumer
+                yield from self._queue(taker(self._stage, client, stream))
             elif stream.kind == "topic":
                 yield from self._topic(Actor(self._stage, client, stream))
             else:
@@ -51,6 +55,8 @@ class Drain:
         if any(name == queue.name for name, _ in self._stage.history.holds):
             holds = Holds(self._stage.history, self._stage.world, queue.name, actor.stream.level)
             yield from end_reservations(queue, holds)
+        if tasks_of(self._stage.history, queue.name):
+            yield from end_graph(self._stage, actor.client, queue)
         figures: dict[str, object] = {}
         idle = 0
         for _ in range(MAX_ROUNDS):

@@ -123,6 +123,8 @@ class Scenario:
             "claims": len(self.history.claims),
             "publications": sum(each.told is not None for each in self.history.attempts),
             "reservations": len(self.history.holds),
+            "tasks": len(self.history.graph),
+            "gangs": len({(each.shard, each.grant) for each in self.history.seats}),
             "passes": len(self.history.passes),
             "faults": self.injector.injected,
             "crashes": len(self.host.trouble.crashes),

@@ -72,6 +72,12 @@ class Header(NamedTuple):
     instance: int
     raw_length: int
 
+    @property
+    def members(self) -> int:
+        """Of a gang: how many workers it needs. It stands where topics have their generation, so
+        that it goes wherever the batch goes; other queues have 0 there."""
+        return self.generation
+
 
 class Origin(NamedTuple):
     """Where a bridged batch came from."""

@@ -20,3 +20,6 @@ MAX_RESERVE_MS = 60_000  # of a claim that is given up in favour of another
 MAX_LEASE_MS = 12 * 3600 * 1000
 MAX_DELAY_MS = 366 * 86_400_000  # of a nack
 MAX_TTL_MS = 100 * 366 * 86_400_000  # of a table's entry
+MAX_GANG_MEMBERS = 1000
+MAX_GANG_BYTES = 64 << 20  # of a gang's message, as often as it is sent: once to every member
+MAX_ADDRESS_BYTES = 256  # of a worker that waits for a gang

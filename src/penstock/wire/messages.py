@@ -9,8 +9,17 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ProtocolError
+from penstock.errors import InvalidError, ProtocolError
 from penstock.wire.buffers import Buffer
+from penstock.wire.cluster_calls import ClusterChange as ClusterChange
+from penstock.wire.cluster_calls import ClusterJoin as ClusterJoin
+from penstock.wire.cluster_calls import ClusterJoined as ClusterJoined
+from penstock.wire.cluster_calls import ClusterMap as ClusterMap
+from penstock.wire.cluster_calls import ClusterStatus as ClusterStatus
+from penstock.wire.cluster_calls import WhereIs as WhereIs
+from penstock.wire.frames import Settle, SettleItem
+from penstock.wire.gangs import Park as Park
+from penstock.wire.gangs import Seat as Seat
 from penstock.wire.groups import Claim as Claim
 from penstock.wire.groups import ClaimInfo as ClaimInfo
 from penstock.wire.groups import Claims as Claims
@@ -20,6 +29,11 @@ from penstock.wire.groups import Committed as Committed
 from penstock.wire.groups import Renew as Renew
 from penstock.wire.groups import Unclaim as Unclaim
 from penstock.wire.growth import Layout
+from penstock.wire.holds import Held as Held
+from penstock.wire.holds import HeldInfo as HeldInfo
+from penstock.wire.holds import TxnHold as TxnHold
+from penstock.wire.holds import TxnPush as TxnPush
+from penstock.wire.holds import TxnWrite as TxnWrite
 from penstock.wire.options import OPTION_TYPES as OPTION_TYPES
 from penstock.wire.options import Options as Options
 from penstock.wire.options import QueueOptions as QueueOptions
@@ -34,6 +48,9 @@ from penstock.wire.reservations import Reserve as Reserve
 from penstock.wire.reservations import ReservedPart as ReservedPart
 from penstock.wire.reservations import SealReservation as SealReservation
 from penstock.wire.reservations import Unreserve as Unreserve
+from penstock.wire.sessions import SessionClose as SessionClose
+from penstock.wire.sessions import SessionKeep as SessionKeep
+from penstock.wire.sessions import SessionOpen as SessionOpen
 from penstock.wire.stages import DiscardStages as DiscardStages
 from penstock.wire.stages import ForgetPublication as ForgetPublication
 from penstock.wire.stages import Publication as Publication
@@ -227,9 +244,10 @@ class OffsetAt(ColdRequest, omit_defaults=True):
     partitions: list[int] | None = None
 
 
-class Put(ColdRequest):
+class Put(ColdRequest, omit_defaults=True):
     """Write an entry. Answer: int, its version. Carried out once for a producer and sequence (of
-    the key's shard); a refusal uses up no number. Producer 0: a resend is a new write."""
+    the key's shard); a refusal uses up no number. Producer 0: a resend is a new write. Messages
+    that wait for the entry are told its mark."""
 
     stream: int
     key: bytes
@@ -240,6 +258,7 @@ class Put(ColdRequest):
     append: bool = False
     producer: int = 0
     sequence: int = 0
+    mark: int = 0
 
 
 class Get(ColdRequest):
@@ -277,12 +296,13 @@ class Watch(ColdRequest):
     prefix: bytes = b""
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, omit_defaults=True):
     """An entry of a table. In an event, `version` 0 means that it is gone."""
 
     key: bytes
     value: bytes
     version: int
+    mark: int = 0
 
 
 class Event(msgspec.Struct):
@@ -292,43 +312,28 @@ class Event(msgspec.Struct):
     lost: bool = False
 
 
-class SessionOpen(ColdRequest):
-    """A session: entries bound to it go when it ends. Answer: int, its id. In a cluster it lives in
-    a shard that the client chooses."""
-
-    ttl_ms: int
-    shard: int = -1
-
-
-class SessionKeep(ColdRequest):
-    """Keep a session alive. Answer: bool, False if it has ended."""
-
-    session: int
-
-
-class SessionClose(ColdRequest):
-    """End a session now. Answer: bool."""
-
-    session: int
-
-
 class TxnSettle(msgspec.Struct, array_like=True):
-    """Acknowledge leased messages inside a transaction."""
+    """End leases inside a transaction: `op` is `Settle.ACK`, or `Settle.DEAD` for the dead letters.
+
+    With a mask (little endian), only those of the `count` positions whose bit is set.
+    """
 
     stream: int
     shard: int
     grant: int
     position: int
     count: int
+    op: int = int(Settle.ACK)
+    mask: bytes = b""
 
-
-class TxnPush(msgspec.Struct, array_like=True):
-    """Push or publish a batch inside a transaction."""
-
-    stream: int
-    partition: int
-    shard: int
-    batch: bytes
+    def item(self) -> SettleItem:
+        """The same as a settlement; InvalidError if it is none that a transaction can have."""
+        mask = int.from_bytes(self.mask, "little")
+        if self.op not in (Settle.ACK, Settle.DEAD):
+            raise InvalidError(f"a transaction acknowledges messages, or gives up: not {self.op}")
+        if self.mask and not 0 < mask.bit_length() <= self.count:
+            raise InvalidError(f"a mask of other messages than the {self.count} that it is about")
+        return SettleItem(self.op, self.shard, self.count, self.grant, self.position, 0, mask)
 
 
 class TxnCommit(msgspec.Struct, array_like=True):
@@ -342,17 +347,7 @@ class TxnCommit(msgspec.Struct, array_like=True):
     state: bytes = b""
 
 
-class TxnWrite(msgspec.Struct, array_like=True):
-    """Put (or delete, when value is None) a table entry inside a transaction."""
-
-    stream: int
-    key: bytes
-    value: bytes | None
-    if_version: int | None = None
-    ttl_ms: int = 0
-
-
-class Transact(ColdRequest):
+class Transact(ColdRequest, omit_defaults=True):
     """All or nothing. Answer: TxnReceipt."""
 
     producer: int
@@ -362,6 +357,7 @@ class Transact(ColdRequest):
     commits: list[TxnCommit] = msgspec.field(default_factory=list)
     pushes: list[TxnPush] = msgspec.field(default_factory=list)
     writes: list[TxnWrite] = msgspec.field(default_factory=list)
+    holds: list[TxnHold] = msgspec.field(default_factory=list)
 
 
 class TxnReceipt(msgspec.Struct):
@@ -374,66 +370,13 @@ class TxnReceipt(msgspec.Struct):
     stale: bool = False
 
 
-class ClusterMap(ColdRequest, omit_defaults=True):
-    """The map of the cluster, for one who has a version of it (0: none). Answer: bytes: `m` and the
-    packed map, or `d` and what changed since, or nothing if that version is the newest here and
-    there is no newer one within `wait_ms`."""
-
-    version: int = 0
-    wait_ms: int = 0
-
-
-class WhereIs(ColdRequest):
-    """Which nodes have messages of a queue; asked of the node that keeps the queue's list.
-    `emptied` are nodes that were found empty, each with the fill that is over. Answer: a list of
-    (node, fill); an empty one if there is none within `wait_ms`."""
-
-    stream: int
-    emptied: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    wait_ms: int = 0
-
-
-class ClusterStatus(ColdRequest):
-    """The cluster as this node knows it. Answer: dict. With `plan`, also what would move next."""
-
-    plan: bool = False
-
-
-class ClusterChange(ColdRequest):
-    """`drain`, `undrain` or `remove` a node, or set the `replication` to a value. Answer: int, the
-    version of the map after it."""
-
-    action: str
-    node: int = 0
-    value: int = 0
-
-
-class ClusterJoin(ColdRequest, omit_defaults=True):
-    """A new node asks to be let in, under a name of its own. Answer: ClusterJoined; the same name
-    gets the same answer."""
-
-    name: str
-    lowest: int = 1  # the levels that it speaks with other nodes
-    highest: int = 1
-    release: str = ""
-
-
-class ClusterJoined(msgspec.Struct):
-    """What a new node has to know: its id, the cluster, and where the others are."""
-
-    node: int
-    cluster: int
-    shards: int
-    peers: list[tuple[int, str, int]]
-
-
 Request = (
     Open | Configure | Grow | Delete | Streams | Stats | StreamStats | Purge | Redrive | Release
     | Producer | Offsets | OffsetAt | Family | Commit | Committed | Claim | Unclaim | Renew | Claims
     | Put | Get | Remove | Scan | Watch | SessionOpen | SessionKeep | SessionClose | Transact
     | ClusterMap | ClusterStatus | ClusterChange | ClusterJoin | WhereIs | PublishStaged
     | DiscardStages | Publications | ForgetPublication | Reserve | SealReservation | ReadReserved
-    | FinishReservations | Unreserve | Reservations
+    | FinishReservations | Unreserve | Reservations | Held | Park
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode

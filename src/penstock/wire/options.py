@@ -17,6 +17,12 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ordered: str = "no"  # "no", "queue" or "key"
     id_window_ms: int = 3_600_000  # how long push(id=…) remembers
     stealing: bool = True  # in a cluster: messages may move to where consumers wait
+    gangs: bool = False  # a message is granted to several parked workers at once
+
+    @property
+    def on_one_shard(self) -> bool:
+        """Whether all its messages are on the shard of its name."""
+        return self.gangs or self.ordered == "queue"
 
 
 class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,84 @@
+"""From deliveries to jobs: read, numbered, with what they need from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+
+from penstock.client.aio import AsyncFabric
+from penstock.client.aio_messages import AsyncDelivery
+from penstock.errors import ProtocolError
+from penstock.tasks.envelope import read_call
+from penstock.tasks.names import CANCEL_PREFIX
+from penstock.tasks.streams import OpenStreams
+from penstock.tasks.worker.following import follow
+from penstock.tasks.worker.jobs import Job
+from penstock.wire.messages import Entry
+
+GONE = b""  # instead of an outcome that is not kept any more
+MAX_READS = 256  # outcomes that are asked for at a time
+MAX_CANCELS = 100_000  # that are remembered for tasks which have not come yet
+
+
+class Arrivals:
+    """Makes jobs of what was leased."""
+
+    def __init__(self, fabric: AsyncFabric, streams: OpenStreams) -> None:
+        self._streams = streams
+        self._sharded = fabric._routes is not None
+        self._jobs = itertools.count(1)
+        self._cancelled: dict[bytes, None] = {}
+
+    def jobs_of(
+        self, delivery: AsyncDelivery, number: int, popped_us: int
+    ) -> tuple[list[Job], list[int]]:
+        """The jobs of a delivery, and the rows that are none."""
+        jobs: list[Job] = []
+        unreadable: list[int] = []
+        shards = delivery.shards if self._sharded else itertools.repeat(-1)
+        rows = zip(delivery.values, delivery.deliveries, shards, strict=False)
+        for row, (value, attempt, shard) in enumerate(rows):
+            try:
+                call = read_call(value)
+            except ProtocolError:
+                unreadable.append(row)
+                continue
+            jobs.append(
+                Job(next(self._jobs), number, row, call, value, attempt, popped_us, shard)
+            )
+        return jobs, unreadable
+
+    def mark_cancelled(self, jobs: Sequence[Job]) -> None:
+        """Marks those that nobody wants any more."""
+        if self._cancelled:
+            for job in jobs:
+                job.cancelled = job.call.task in self._cancelled
+
+    async def prepare(self, jobs: Sequence[Job]) -> None:
+        """Gives jobs the outcomes of those that they come after; each is read once."""
+        found: dict[bytes, bytes] = dict.fromkeys(
+            (parent for job in jobs for parent in job.call.after), GONE
+        )
+        parents, get = list(found), self._streams.results.get
+        for at in range(0, len(parents), MAX_READS):
+            some = parents[at : at + MAX_READS]
+            read = await asyncio.gather(*map(get, some))
+            found |= {parent: value for parent, value in zip(some, read, strict=True) if value}
+        for job in jobs:
+            job.parents = [found[parent] for parent in job.call.after]
+
+    async def watch_cancels(self, tell: Callable[[bytes], None]) -> None:
+        """Hears of tasks that nobody wants any more, for ever; tells of each."""
+
+        def heard(entry: Entry) -> None:
+            task = entry.key.removeprefix(CANCEL_PREFIX)
+            if not entry.version:
+                self._cancelled.pop(task, None)
+                return
+            self._cancelled[task] = None
+            if len(self._cancelled) > MAX_CANCELS:
+                del self._cancelled[next(iter(self._cancelled))]
+            tell(task)
+
+        await follow(self._streams.control, CANCEL_PREFIX, heard)
