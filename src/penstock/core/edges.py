@@ -171,14 +171,17 @@ class Edges:
 
     def _meet(self, part: MeetEdges, shard: Shard, forward: Forward) -> Entry:
         """An entry exists: messages of this shard need not wait for it any more."""
-        known = {stream for stream, _ in part.messages if stream in self.kernel.streams}
-        level = max((self.kernel.streams[each].level for each in known), default=Durability.WRITTEN)
+        streams = dict.fromkeys(stream for stream, _ in part.messages if stream in shard.queues)
+        levels = [self.kernel.streams[each].level for each in streams]
         note = EdgesMet(part.table, part.key, part.mark, part.messages)
-        entry = self._log(shard, forward, note, self.kernel.told_level(level))
+        level = self.kernel.told_level(max(levels, default=Durability.WRITTEN))
+        entry = self._log(shard, forward, note, level)
+        before = [shard.queues[stream].returned.messages for stream in streams]
         self._fold(shard, note, entry)
-        for stream in sorted(known):
-            if (queue := shard.queues.get(stream)) is not None:
-                self._turned(queue)
+        for stream, ready in zip(streams, before, strict=True):
+            queue = shard.queues[stream]
+            if queue.returned.messages > ready:
+                self.queues.arrived(queue)
         return entry
 
     def _overdue(self, queue: QueueShard, changes: list[Change]) -> list[Change]:
@@ -194,10 +197,6 @@ class Edges:
             level = self.kernel.told_level(level)
             self._fold(shard, note, self.kernel.log(shard, Kind.NOTE, pack_note(note), level))
         return [change for change in changes if change.position not in ids]
-
-    def _turned(self, queue: QueueShard) -> None:
-        self.queues.part(self.kernel.shards[queue.shard], queue.stream)
-        self.queues.arrived(queue)
 
     def held(self, call: m.Held) -> m.HeldInfo | None:
         """What a message still waits for; None if there is no such message."""
