@@ -369,6 +369,7 @@ def test_held_messages_count_towards_the_depth() -> None:
     graph.hold(graph.part(b"n1", {b"x"}))
     with pytest.raises(LimitError):
         graph.hold(graph.part(b"n2", {b"x"}))
+    graph.hold(graph.part(b"n1", {b"x"}))  # it is known
 
 
 def test_what_is_refused(graph: Graph) -> None:

@@ -47,6 +47,7 @@ MAX_WATCHERS = 100_000  # of one entry: told to whoever waits on its node, and t
 MAX_FALLBACK = 16  # parts
 MAX_FALLBACK_BYTES = 256 << 10
 MAX_SHOWN = 1000  # edges in one answer
+_MARKS, _POLICIES = frozenset(Mark), frozenset(Policy)
 
 
 class Edges:
@@ -69,7 +70,7 @@ class Edges:
 
     def check_mark(self, mark: int) -> None:
         """InvalidError if there is no such mark, ConflictError if not all nodes know of marks."""
-        if mark not in tuple(Mark):
+        if mark not in _MARKS:
             raise InvalidError(f"a mark is 0 (ok), 1 (failed) or 2 (skipped), not {mark}")
         if mark:
             self._check_level()
@@ -100,19 +101,22 @@ class Edges:
         self.pushes.check(stream, target, batch, PushExtra(hold.id, bool(hold.after)))
         self._check_after(hold)
         self._check_fallback(hold)
-        if not away:
-            shard = self.kernel.shards[target]
+        if not away and self.pushes.known_id(self.kernel.shards[target], stream, hold.id) is None:
             self.pushes.check_depth(stream, batch)
-            queue = shard.queue(hold.stream)
-            queue.ids.has_room()
-            queue.holds.has_room()
-            if self.kernel.forwarding:
-                shard.outbox.has_room()
+            self._check_room(self.kernel.shards[target], hold)
+
+    def _check_room(self, shard: Shard, hold: m.TxnHold) -> None:
+        """LimitError if a shard knows of too much already: ids, holds, parts for other shards."""
+        queue = shard.queue(hold.stream)
+        queue.ids.has_room()
+        queue.holds.has_room()
+        if self.kernel.forwarding:
+            shard.outbox.has_room()
 
     def _check_after(self, hold: m.TxnHold) -> None:
         if len(hold.after) > MAX_EDGES:
             raise LimitError(f"a message waits for {MAX_EDGES:,} entries at most")
-        if hold.policy not in tuple(Policy):
+        if hold.policy not in _POLICIES:
             raise InvalidError(f"a policy is 0 (fail), 1 (skip) or 2 (run), not {hold.policy}")
         for table, key in hold.after:
             self.kernel.stream(table, "table")
