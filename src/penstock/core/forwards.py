@@ -261,7 +261,8 @@ class Forwards:
         entry = self.kernel.log(shard, Kind.OUTGOING | Kind.FORWARDED, meta, self.level)
         shard.carried_out(forward)
         shard.outgoing(outgoing, entry.number, self.kernel.now_us)
-        return self.bring(shard, entry)
+        self.owe(shard, entry)
+        return entry
 
     def _note_down(self, shard: Shard, forward: Forward, entry: Entry | None) -> Entry | None:
         if entry is not None:
