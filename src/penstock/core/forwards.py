@@ -8,7 +8,7 @@ each part once. Who carries them between nodes is not known here: somebody looks
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.core.changes import Change, Op, pack_changes
@@ -24,12 +24,15 @@ from penstock.core.outbox import (
     Part,
     PublishStages,
     WatchKeys,
+    can_merge,
+    merged,
     read_part,
 )
 from penstock.core.passing import passed_on
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
 from penstock.core.records import (
+    AllDelivered,
     Committed,
     Delivered,
     Forward,
@@ -81,7 +84,7 @@ class Forwards:
         """This node owns a shard from now on: what its log says is committed, and goes on."""
         self.carry_out_own(shard, Durability.REPLICATED)
         self.wake(shard)
-        self.settle()
+        self.carry_out_owed()
 
     def wake(self, shard: Shard) -> None:
         """Records of a home shard are committed: what is in its outbox may be sent."""
@@ -115,9 +118,9 @@ class Forwards:
         return self.carry_out_all(shard, self.level) or entry
 
     def owe(self, shard: Shard, entry: Entry) -> None:
-        """As `bring`, but what can be carried out here is when the event is over (`settle`): the
-        parts of the transaction that the entry belongs to come first, and one may follow from
-        another without end."""
+        """As `bring`, but what can be carried out here is when the event is over, by
+        `carry_out_owed`: the parts of the transaction that the entry belongs to come first, and one
+        thing may follow from another without end."""
         if self.kernel.shared:
             before = entry.done
 
@@ -129,7 +132,7 @@ class Forwards:
             entry.done = done
         self._owed[shard.id] = None
 
-    def settle(self) -> None:
+    def carry_out_owed(self) -> None:
         """Carries out what is owed; at the end of every event. Much of it takes several steps."""
         if not self._owed:
             return
@@ -137,26 +140,28 @@ class Forwards:
         while self._owed and room > 0:
             shard = self.kernel.shards[next(iter(self._owed))]
             del self._owed[shard.id]
-            room -= shard.outbox.parts
             if not self.kernel.shared:
+                room -= shard.outbox.parts
                 self.carry_out_all(shard)
             elif shard.owned:
                 self.carry_out_own(shard, self.level)
         if self._owed:
-            self.kernel.timers.at(self.kernel.now_us + 1, self.settle)
+            self.kernel.timers.at(self.kernel.now_us + 1, self.carry_out_owed)
 
     def carry_out_all(self, shard: Shard, level: Durability | None = None) -> Entry | None:
         """On a node that stands alone: all that is in the outbox of a shard; the last entry. The
         level is as in `carry_out_own`."""
-        last, noted = self.carry_out_own(shard, level), level or Durability.WRITTEN
-        for target in shard.outbox.targets():
-            there = self.kernel.shards[target]
-            while line := shard.outbox.line(target):
-                for number, index, part in line:
-                    forward = Forward(shard.id, index, number)
-                    if not there.was_forwarded(forward):
-                        self.carry_out(part, there, forward, level)
-                last = self.kernel.note(shard, Delivered(target, number, index), noted)
+        last, noted = None, Durability.WRITTEN if level is None else level
+        while shard.outbox.parts:
+            last = self.carry_out_own(shard, level) or last
+            done: list[tuple[int, int, int]] = []
+            for target in shard.outbox.targets():
+                there, line = self.kernel.shards[target], shard.outbox.line(target)
+                for forward, part in _left(shard.id, there, line):
+                    self.carry_out(part, there, forward, level)
+                done += [(target, number, index) for number, index, _ in line[-1:]]
+            if done:
+                last = self.kernel.note(shard, AllDelivered(done), noted)
         return last
 
     def confirmed(self, shard: Shard, target: int, number: int, index: int) -> None:
@@ -176,14 +181,11 @@ class Forwards:
         known: the same parts must be brought again, perhaps to another node.
         """
         entry, done = None, True
-        for packed in parts:
-            forward = Forward(home, packed.index, packed.number)
-            if not shard.was_forwarded(forward):
-                part = read_part(packed)
-                if self._too_early(part):
-                    done = False
-                    break
-                entry = self.carry_out(part, shard, forward) or entry
+        for forward, part in _left(home, shard, ((*p[:2], read_part(p)) for p in parts)):
+            if self._too_early(part):
+                done = False
+                break
+            entry = self.carry_out(part, shard, forward) or entry
         if entry is None:
             entry = self.kernel.shard_barrier(shard, Durability.REPLICATED)
 
@@ -191,7 +193,7 @@ class Forwards:
             then(False)
 
         entry.answer, entry.failed = lambda: then(done), failed
-        self.settle()
+        self.carry_out_owed()
 
     def _too_early(self, part: Part) -> bool:
         """Whether a part is for a partition that is not open yet."""
@@ -259,7 +261,8 @@ class Forwards:
         entry = self.kernel.log(shard, Kind.OUTGOING | Kind.FORWARDED, meta, self.level)
         shard.carried_out(forward)
         shard.outgoing(outgoing, entry.number, self.kernel.now_us)
-        return self.bring(shard, entry)
+        self.owe(shard, entry)
+        return entry
 
     def _note_down(self, shard: Shard, forward: Forward, entry: Entry | None) -> Entry | None:
         if entry is not None:
@@ -298,6 +301,30 @@ class Forwards:
         entry = self.kernel.log(shard, Kind.CHANGE | Kind.FORWARDED, meta, level)
         self.queues.arrived(queue)
         return entry
+
+
+def _left(
+    home: int, shard: Shard, line: Iterable[tuple[int, int, Part]]
+) -> Iterator[tuple[Forward, Part]]:
+    """Parts of a home (number, index, part) that a shard has not carried out, in order. Neighbours
+    that can be carried out by one record are one part, under the name of the last of them."""
+    together: list[Part] = []
+    last: Forward | None = None
+    for number, index, part in line:
+        forward = Forward(home, index, number)
+        if shard.was_forwarded(forward):
+            continue
+        if last is not None and not can_merge(part, together[-1]):
+            yield last, _as_one(together)
+            together = []
+        together.append(part)
+        last = forward
+    if last is not None:
+        yield last, _as_one(together)
+
+
+def _as_one(parts: list[Part]) -> Part:
+    return parts[0] if len(parts) == 1 else merged(parts)
 
 
 def _nobody(_: Stream, __: int) -> None:

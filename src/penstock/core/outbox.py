@@ -7,18 +7,20 @@ out there in that order: the target needs to remember one number for each home s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from penstock.core.records import Edge
 from penstock.errors import LimitError, ProtocolError
 from penstock.wire import messages as m
 
 MAX_OUTSTANDING_PARTS = 50_000  # of one home shard; one transaction more is always let in
 MAX_OUTSTANDING_BYTES = 64 << 20
 PART_OVERHEAD = 200  # bytes of memory for a part beside what it carries, roughly
-PAIR_OVERHEAD = 120  # the same for a stream and a name in it
+EDGE_OVERHEAD = 150  # the same for one of its edges
 
 
 class EndSession(msgspec.Struct, array_like=True):
@@ -65,20 +67,15 @@ class EndReserved(msgspec.Struct, array_like=True):
 
 
 class WatchKeys(msgspec.Struct, array_like=True):
-    """A held message of the home waits for entries of the target: tables and keys."""
+    """Held messages of the home wait for entries of the target."""
 
-    stream: int
-    id: bytes
-    keys: list[tuple[int, bytes]]
+    edges: list[Edge]
 
 
 class MeetEdges(msgspec.Struct, array_like=True):
-    """An entry of the home exists that held messages (queue and id) of the target wait for."""
+    """Entries of the home exist that held messages of the target wait for."""
 
-    table: int
-    key: bytes
-    mark: int
-    messages: list[tuple[int, bytes]]
+    edges: list[Edge]
 
 
 Part = (
@@ -129,21 +126,42 @@ def _pack(number: int, index: int, part: Part) -> Packed:
     return Packed(number, index, _KINDS.index(type(part)), m.pack(part))
 
 
+def merged(parts: list[Part]) -> Part:
+    """One part that is carried out as these are, one after the other; see `can_merge`."""
+    edges = [edge for part in parts for edge in cast("WatchKeys | MeetEdges", part).edges]
+    return type(cast("WatchKeys | MeetEdges", parts[0]))(edges)
+
+
+def can_merge(part: Part, before: Part) -> bool:
+    """Whether a part can be carried out in one record with the one before it."""
+    return type(part) is type(before) and isinstance(part, WatchKeys | MeetEdges)
+
+
+def _of_hold(hold: m.TxnHold) -> int:
+    parts: list[Part] = [*hold.writes, *hold.pushes]
+    keys = sum([len(key) + EDGE_OVERHEAD for _, key in hold.after])
+    return len(hold.batch) + keys + sum(map(_bytes_of, parts))
+
+
+def _of_edges(part: WatchKeys | MeetEdges) -> int:
+    return sum([len(edge.key) + len(edge.id) + EDGE_OVERHEAD for edge in part.edges])
+
+
+# What parts carry, in bytes; those of the other kinds carry nothing of note.
+_CARRIED: dict[type, Callable[[Any], int]] = {
+    m.TxnPush: lambda part: len(part.batch),
+    m.TxnWrite: lambda part: len(part.key) + len(part.value or b""),
+    PublishStages: lambda part: sum(map(len, part.stages)),
+    DropStages: lambda part: sum(map(len, part.stages)),
+    m.TxnHold: _of_hold,
+    WatchKeys: _of_edges,
+    MeetEdges: _of_edges,
+}
+
+
 def _bytes_of(part: Part) -> int:
-    if isinstance(part, m.TxnPush):
-        return PART_OVERHEAD + len(part.batch)
-    if isinstance(part, m.TxnWrite):
-        return PART_OVERHEAD + len(part.key) + len(part.value or b"")
-    if isinstance(part, PublishStages | DropStages):
-        return PART_OVERHEAD + sum(map(len, part.stages))
-    if isinstance(part, m.TxnHold):
-        fallback = sum(map(_bytes_of, part.writes)) + sum(map(_bytes_of, part.pushes))
-        keys = sum(len(key) + PAIR_OVERHEAD for _, key in part.after)
-        return PART_OVERHEAD + len(part.batch) + fallback + keys
-    if isinstance(part, WatchKeys | MeetEdges):
-        pairs = part.keys if isinstance(part, WatchKeys) else part.messages
-        return PART_OVERHEAD + sum(len(name) + PAIR_OVERHEAD for _, name in pairs)
-    return PART_OVERHEAD
+    carried = _CARRIED.get(type(part))
+    return PART_OVERHEAD if carried is None else PART_OVERHEAD + carried(part)
 
 
 class Outbox:
@@ -164,14 +182,12 @@ class Outbox:
 
     def delivered(self, target: int, number: int, index: int) -> None:
         """The target has carried out its parts up to this one."""
-        line = self._lines.get(target, {})
-        while line:
-            at = next(iter(line))
-            if at > (number, index):
-                return
+        line, last = self._lines.get(target, {}), (number, index)
+        for at in list(takewhile(lambda at: at <= last, line)):
             self.parts -= 1
             self.bytes -= _bytes_of(line.pop(at))
-        self._lines.pop(target, None)
+        if not line:
+            self._lines.pop(target, None)
 
     def has_room(self) -> None:
         """LimitError if so much is outstanding that nothing more may be."""

@@ -346,22 +346,36 @@ class BooksForgotten(_Note):
     books: list[tuple[int, str]]
 
 
-class Watched(_Note):
-    """Messages of a shard wait for entries of this one: each row is table, key, queue and id. Those
-    of `met` are there already, with the mark that stands last: the shard is told."""
+class AllDelivered(_Note):
+    """On a node that stands alone: as `Delivered`, for several targets at once."""
 
-    shard: int
-    kept: list[tuple[int, bytes, int, bytes]]
-    met: list[tuple[int, bytes, int, bytes, int]]
+    parts: list[tuple[int, int, int]]
 
 
-class EdgesMet(_Note):
-    """An entry exists that held messages (queue and id) of this shard wait for, or waited for."""
+class Edge(NamedTuple):
+    """A held message (queue and id) waits for an entry (table and key); once that exists, it has a
+    mark."""
 
     table: int
     key: bytes
-    mark: int
-    messages: list[tuple[int, bytes]]
+    stream: int
+    id: bytes
+    mark: int = 0
+
+
+class Watched(_Note):
+    """Messages of a shard wait for entries of this one. Those of `met` are there already: the shard
+    is told."""
+
+    shard: int
+    kept: list[Edge]
+    met: list[Edge]
+
+
+class EdgesMet(_Note):
+    """Entries exist that held messages of this shard wait for, or waited for."""
+
+    edges: list[Edge]
 
 
 class HoldsEnded(_Note):
@@ -384,7 +398,7 @@ Note = (
     | SessionClosed | Unbound | Sealed | Opened | StagesSecured | StagesDropped | StagesShown
     | LateShown | PublicationMade | PublicationRefused | PublicationsForgotten | Reserved
     | ReservationSealed | ReservationsEnded | BooksForgotten | ReservationRefused | Watched
-    | EdgesMet | HoldsEnded | HeldBefore
+    | EdgesMet | HoldsEnded | HeldBefore | AllDelivered
 )  # fmt: skip
 
 

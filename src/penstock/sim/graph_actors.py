@@ -88,8 +88,9 @@ def end_graph(stage: Stage, client: Client, queue: QueueState) -> Script[None]:
     final table."""
     table = yield from Actor(stage, client, ENTRIES).open_table()
     for task in tasks_of(stage.history, queue.name):
-        found = yield from ops_hold.held(queue, task.name)
-        task.left = [] if found is None else [key for _, key in found.edges]
+        task.left_us = stage.world.now_us
+        info = yield from ops_hold.held(queue, task.name)
+        task.left = [] if info is None else [key for _, key in info.edges]
     for task in tasks_of(stage.history, queue.name):
         wrote(task, stage.world, "ok")
         for _ in range(TRIES):

@@ -333,6 +333,7 @@ class GraphTask:
     writes: list[tuple[int, int]] = field(default_factory=list)  # of its entry: sent, and the mark
     done_us: int = 0  # when its entry was known to be written
     left: list[bytes] = field(default_factory=list)  # what it waited for when the work was over
+    left_us: int = 0  # when that was asked
 
 
 LONGEST_US = 1 << 40  # no span is longer, however far in the future its end is

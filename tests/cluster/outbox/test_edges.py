@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 from tests.cluster.outbox.fabric import SHARDS, Fabric, chaos, place_of
+from tests.cluster.outbox.test_acks import ack_of
 
 from penstock.core.forwards import Forwards
 from penstock.core.outbox import Outbox, Packed
 from penstock.core.shard import Shard
 from penstock.engine.maintenance import Pace
-from penstock.errors import MovedError, UnavailableError
+from penstock.errors import LeaseLostError, MovedError, UnavailableError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
 from penstock.wire.entry import Entry
@@ -58,20 +61,30 @@ class Graph:
         entry = msgspec.msgpack.decode(found, type=m.Entry | None)
         return None if entry is None else entry.mark
 
-    def work(self) -> list[bytes]:
-        """Takes what is ready on any node; all that it waits for must have been written."""
-        found: list[bytes] = []
+    def work(self, writes: bool = False) -> list[bytes]:
+        """Takes what is ready on any node; all that it waits for must have been written. With
+        `writes`, the entry of each is written, in one transaction with its ack."""
+        popped: list[tuple[bytes, bytes]] = []
         for number, host in self.fabric.hosts.items():
-            if host.member is None:
-                continue
-            try:
-                for value, token in self.fabric.pop(number, self.queue):
-                    assert set(self.after[value]) <= self.done, f"{value!r} came too early"
-                    if self.fabric.ack(number, token):
-                        found.append(value)
-            except (MovedError, UnavailableError, TimeoutError):
-                continue
-        return found
+            if host.member is not None:
+                with suppress(MovedError, UnavailableError, TimeoutError):
+                    popped += self.fabric.pop(number, self.queue)
+        for value, _ in popped:
+            assert set(self.after[value]) <= self.done, f"{value!r} came too early"
+        return [value for value, token in popped if self._finish(value, token, writes)]
+
+    def _finish(self, value: bytes, token: bytes, writes: bool) -> bool:
+        ack = ack_of(self.queue, token)
+        entries = [m.TxnWrite(self.table, value, b"v")] if writes else []
+        if writes:
+            self.done.add(value)
+        txn = self.fabric.transaction(ack.shard, acks=[ack], writes=entries)
+        try:
+            self.fabric.transact(txn)
+        except LeaseLostError:
+            self.fabric.take_back(txn)
+            return False
+        return True
 
 
 def key_in(shard: int, prefix: bytes) -> bytes:
@@ -219,19 +232,12 @@ def test_a_graph_under_chaos(seed: int) -> None:
         parents = fabric.random.sample(names[:at], min(at, fabric.random.randint(0, 3)))
         graph.hold(name, parents)
         if fabric.random.random() < 0.7:
-            finished += _complete(graph)
+            finished += graph.work(writes=True)
     end_us = fabric.now_us + 300_000_000
     while len(finished) < len(names):
         assert fabric.now_us < end_us, f"left: {set(names) - set(finished)}"
-        finished += _complete(graph)
+        finished += graph.work(writes=True)
         fabric.run(500_000)
     fabric.calm()
     assert sorted(finished) == sorted(names), "each is finished once"
     assert fabric.popped(graph.queue) == []
-
-
-def _complete(graph: Graph) -> list[bytes]:
-    found = graph.work()
-    for name in found:
-        (graph.put if graph.fabric.random.random() < 0.5 else graph.write)(name)
-    return found

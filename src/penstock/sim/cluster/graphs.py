@@ -83,6 +83,7 @@ async def end_graph(stage: Stage, fabric: AsyncFabric, name: str, queue: AsyncQu
     table = await Actor(stage, fabric, name, ENTRIES).open_table()
     await asyncio.sleep(QUIET_S)
     for task in tasks_of(stage.history, queue.name):
+        task.left_us = stage.world.now_us
         task.left = await _left(queue, task.name)
     for task in tasks_of(stage.history, queue.name):
         wrote(task, stage.world, "ok")
