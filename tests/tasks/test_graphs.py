@@ -60,6 +60,7 @@ def test_a_named_task_may_depend_on_others(worker: TinyWorker, app: penstock.Tas
     for _ in range(2):
         parent = app.submit(functions.square, 3)
         assert app.submit(functions.square, parent, task_id="daily").result(WAIT_S) == 81
+        assert parent.result(WAIT_S) == 9  # the second time, the child's outcome is there before
     assert worker.ran.count("tests.tasks.functions:square") == 3
 
 
