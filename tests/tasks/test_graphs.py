@@ -16,7 +16,7 @@ from penstock.errors import InvalidError
 from penstock.tasks.errors import SerialisationError, TaskFailedError, TaskSkippedError
 from penstock.tasks.names import streams_of
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -60,6 +60,7 @@ def test_a_named_task_may_depend_on_others(worker: TinyWorker, app: penstock.Tas
     for _ in range(2):
         parent = app.submit(functions.square, 3)
         assert app.submit(functions.square, parent, task_id="daily").result(WAIT_S) == 81
+        assert parent.result(WAIT_S) == 9  # the second time, the child's outcome is there before
     assert worker.ran.count("tests.tasks.functions:square") == 3
 
 

@@ -118,11 +118,6 @@ class Mapping:
         self._arrived.append((self.submitted, Failed(error)))
         self.submitted += 1
 
-    def stop(self) -> list[bytes]:
-        """Takes no more items; the tasks that are under way."""
-        self._exhausted = True
-        return list(self._numbers)
-
     def take(self, ordered: bool) -> list[tuple[int, Any]]:
         """Numbers and results (or Failed) that have arrived: all, or those whose turn it is."""
         taken: list[tuple[int, Any]] = []
