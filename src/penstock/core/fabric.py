@@ -127,6 +127,7 @@ class Fabric:
             damaged = isinstance(error, DamagedError) and verb == Verb.PUSH
             if damaged or isinstance(error, ProtocolError):
                 self.kernel.effects.append(Close(connection))
+        self.forwards.carry_out_owed()
 
     def _dispatch(
         self, connection: int, verb: int, flags: int, request: int, body: memoryview
@@ -163,12 +164,14 @@ class Fabric:
         for entry in entries:
             if entry.done is not None:
                 entry.done(entry)
+        self.forwards.carry_out_owed()
 
     def tick(self, now_us: int) -> None:
         """Time passes."""
         if self.kernel.refusing is None:
             self.kernel.now_us = now_us
             self.kernel.timers.run(now_us)
+            self.forwards.carry_out_owed()
 
     def next_due(self) -> int | None:
         """When `tick` should be called."""
@@ -365,6 +368,7 @@ class Fabric:
             self.transactions.carry_out(txn, shard, number, level, missing=True)
         for shard in kernel.shards:
             self.forwards.carry_out_all(shard)
+        self.forwards.carry_out_owed()
         self.growing.restart()
 
     def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:

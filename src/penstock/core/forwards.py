@@ -66,6 +66,7 @@ class Forwards:
         self.on_opened: Callable[[Stream, int], None] = _nobody  # those who have topics grow
         # Those who carry out parts of the kinds that are not known here.
         self.carriers: dict[type, Carrier] = {}
+        self._owed: dict[int, None] = {}  # shards with something in the outbox to carry out here
         self.dropped = 0  # parts that could not be carried out any more: see `carry_out`
 
     # --- the home side ---------------------------------------------------------------------
@@ -74,6 +75,7 @@ class Forwards:
         """This node owns a shard from now on: what its log says is committed, and goes on."""
         self.carry_out_own(shard, Durability.REPLICATED)
         self.wake(shard)
+        self.carry_out_owed()
 
     def wake(self, shard: Shard) -> None:
         """Records of a home shard are committed: what is in its outbox may be sent."""
@@ -104,6 +106,23 @@ class Forwards:
             entry.done = lambda _: self.wake(shard)
             return self.carry_out_own(shard, self.level) or entry
         return self.carry_out_all(shard) or entry
+
+    def owe(self, shard: Shard, entry: Entry) -> None:
+        """As `bring`, but what can be carried out here is when the event is over, by
+        `carry_out_owed`: the parts of the transaction that the entry belongs to come first."""
+        if self.kernel.shared:
+            entry.done = lambda _: self.wake(shard)
+        self._owed[shard.id] = None
+
+    def carry_out_owed(self) -> None:
+        """Carries out what is owed; at the end of every event."""
+        while self._owed:
+            shard = self.kernel.shards[next(iter(self._owed))]
+            del self._owed[shard.id]
+            if not self.kernel.shared:
+                self.carry_out_all(shard)
+            elif shard.owned:
+                self.carry_out_own(shard, self.level)
 
     def carry_out_all(self, shard: Shard) -> Entry | None:
         """On a node that stands alone: all that is in the outbox of a shard; the last entry."""
@@ -149,6 +168,7 @@ class Forwards:
             then(False)
 
         entry.answer, entry.failed = lambda: then(done), failed
+        self.carry_out_owed()
 
     def _too_early(self, part: Part) -> bool:
         """Whether a part is for a partition that is not open yet."""
@@ -211,7 +231,8 @@ class Forwards:
         entry = self.kernel.log(shard, Kind.OUTGOING | Kind.FORWARDED, meta, self.level)
         shard.carried_out(forward)
         shard.outgoing(outgoing, entry.number, self.kernel.now_us)
-        return self.bring(shard, entry)
+        self.owe(shard, entry)
+        return entry
 
     def _note_down(self, shard: Shard, forward: Forward, entry: Entry | None) -> Entry | None:
         if entry is not None:
