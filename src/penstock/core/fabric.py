@@ -169,6 +169,7 @@ class Fabric:
         for entry in entries:
             if entry.done is not None:
                 entry.done(entry)
+        self.forwards.carry_out_owed()
 
     def tick(self, now_us: int) -> None:
         """Time passes."""
