@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.errors import ConflictError, PenstockError
-from penstock.tasks.envelope import Status
+from penstock.tasks.envelope import Status, mark_of
 from penstock.tasks.names import NOBODY, cancel_key, client_of
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.figures import Figures
@@ -26,10 +26,6 @@ MAX_BYTES = 4 << 20
 PAUSE_S = 0.05  # after an error that may pass; doubles
 MAX_PAUSE_S = 2.0
 
-# What tasks that depend on it are told.
-_MARKS = {Status.DONE: "ok", Status.SKIPPED: "skipped"} | dict.fromkeys(
-    (Status.FAILED, Status.CANCELLED), "failed"
-)
 _log = logging.getLogger("penstock.worker")
 
 
@@ -142,18 +138,27 @@ class Completer:
             if call.reply != NOBODY:
                 replies[call.reply, client_of(call.task)].append(each)
             if call.keep_ms:
-                ttl_s, mark = call.keep_ms / 1000, _MARKS[each.status]
+                ttl_s, mark = call.keep_ms / 1000, mark_of(each.status)
                 results = self._streams.results
                 transaction.put(results, call.task, each.outcome, ttl=ttl_s, mark=mark)
         for delivery, rows_done in acked.items():
-            transaction.ack(delivery, rows=rows_done)
+            transaction.ack(delivery, rows=_unless_all(rows_done, delivery))
         for delivery, rows_dead in dead.items():
-            transaction.dead(delivery, rows=rows_dead)
+            transaction.dead(delivery, rows=_unless_all(rows_dead, delivery))
         for (partition, _), told in replies.items():
-            values = [each.outcome for each in told]
-            keys = [each.job.call.task for each in told]
-            transaction.publish_many(self._streams.replies, values, keys=keys, partition=partition)
+            self._reply(transaction, partition, told)
         return transaction
+
+    def _reply(self, transaction: AsyncTransaction, partition: int, told: list[Over]) -> None:
+        """Outcomes for one client; a single one, which somebody may wait for, in the short way."""
+        topic = self._streams.replies
+        if len(told) == 1:
+            task = told[0].job.call.task
+            transaction.publish(topic, told[0].outcome, key=task, partition=partition)
+            return
+        values = [each.outcome for each in told]
+        keys = [each.job.call.task for each in told]
+        transaction.publish_many(topic, values, keys=keys, partition=partition)
 
     def _count(self, over: Sequence[Over]) -> None:
         for each in over:
@@ -163,3 +168,8 @@ class Completer:
                 self._figures.cancelled += 1
             else:
                 self._figures.failed += 1
+
+
+def _unless_all(rows: list[int], delivery: AsyncDelivery) -> list[int] | None:
+    """None stands for all rows: they need not be looked for."""
+    return None if len(rows) == len(delivery) else rows
