@@ -1,0 +1,185 @@
+"""Locality on a fabric: what a worker says of its data, and how a task goes to another host.
+
+Every host has a queue, `tasks.NAME.at.HOST`, whose depth is bounded: what is there, waiting or
+running, is the host's load, and a full queue is how it refuses. A task is moved by one transaction
+(away from where it was, into that queue), so that it is at one of them, whatever dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from penstock.client.aio import AsyncFabric, AsyncSession
+from penstock.client.aio_loops import AsyncWatcher
+from penstock.client.aio_messages import AsyncDelivery
+from penstock.client.aio_streams import AsyncQueue, AsyncTable
+from penstock.errors import ConflictError, PenstockError
+from penstock.tasks.locality.directory import (
+    BLOCK_PREFIX,
+    HOST_PREFIX,
+    Directory,
+    block_key,
+    host_key,
+)
+from penstock.tasks.locality.engine import Engine, Run, Send
+from penstock.tasks.names import streams_of
+
+DEPTH = 64  # tasks at one host, of those that were sent there
+SESSION_S = 10.0
+_MAX_DELIVERIES = 1_000_000  # workers count attempts, not the queue
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Leased:
+    """A task that this worker has a lease of: one row of a delivery."""
+
+    __slots__ = ("delivery", "row")
+
+    def __init__(self, delivery: AsyncDelivery, row: int) -> None:
+        self.delivery = delivery
+        self.row = row
+
+
+class Placing:
+    """The locality of one worker. `open` it; `close` it when nothing is under way.
+
+    `queue` is the host's own: what comes from there was sent, and is given to `found` as moved.
+    """
+
+    queue: AsyncQueue
+
+    def __init__(
+        self,
+        fabric: AsyncFabric,
+        control: AsyncTable,
+        task_set: str,
+        host: str,
+        worker: str,
+        depth: int = DEPTH,
+        session_s: float = SESSION_S,
+    ) -> None:
+        """`control` is the task set's. A worker's name must be its own, a host's is shared by its
+        workers."""
+        self.directory = Directory()
+        self.engine: Engine[Leased] = Engine(host, self.directory)
+        self._fabric = fabric
+        self._control = control
+        self._prefix = f"{streams_of(task_set).queue}.at."
+        self._host = host
+        self._worker = worker
+        self._depth = depth
+        self._session_s = session_s
+        self._session: AsyncSession | None = None
+        self._following: list[asyncio.Task[None]] = []
+        self._queues: dict[str, AsyncQueue] = {}
+
+    async def open(self) -> None:
+        """Makes the host's queue, and says that this worker takes what is sent there: until
+        `close`, or until its session ends with it."""
+        self.queue = await self._queue_at(self._host)
+        for prefix in (BLOCK_PREFIX, HOST_PREFIX):
+            changes = await self._control.watch(prefix)
+            async for entry in self._control.items(prefix):
+                self.directory.put(*entry)
+            self._following.append(asyncio.create_task(self._fold(changes)))
+        self._session = await self._fabric.session(self._session_s)
+        key, host = host_key(self._worker), self._host.encode()
+        await self._control.put(key, host, session=self._session)
+        self.directory.put(key, host)
+
+    async def close(self) -> None:
+        """The host's data and queue are not this worker's any more."""
+        for each in self._following:
+            each.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def own(self, blocks: Iterable[str]) -> None:
+        """Says that the host has these blocks; others know it a moment later."""
+        for block in blocks:
+            key, host = block_key(block, self._worker), self._host.encode()
+            await self._control.put(key, host, session=self._session)
+            self.directory.put(key, host)
+
+    async def disown(self, blocks: Iterable[str]) -> None:
+        """Says that this worker does not vouch for them any more."""
+        for block in blocks:
+            key = block_key(block, self._worker)
+            await self._control.delete(key)
+            self.directory.remove(key)
+
+    async def _fold(self, changes: AsyncWatcher) -> None:
+        async with changes:
+            async for entry in changes:
+                if entry.version:
+                    self.directory.put(entry.key, entry.value)
+                else:
+                    self.directory.remove(entry.key)
+
+    # --- tasks -----------------------------------------------------------------------------
+
+    def found(self, delivery: AsyncDelivery, row: int, block: str, moved: bool = False) -> None:
+        """A task was leased, from the main queue or, if `moved`, from the host's own.
+
+        One that is not in its first attempt stays here in any case: at another host, its attempts
+        would be counted anew.
+        """
+        stays = moved or delivery.deliveries[row] > 1
+        self.engine.found(Leased(delivery, row), block, stays)
+
+    async def due(self, room: int) -> list[Run[Leased]]:
+        """Sends what is to be sent, and returns at most `room` tasks that are to run here now.
+
+        A task whose lease was lost before it could be sent is somebody else's, and dropped. One
+        that could not be sent for any other reason stays here.
+        """
+        runs: list[Run[Leased]] = []
+        self.engine.run(room)
+        while effects := self.engine.taken():
+            runs += [each for each in effects if isinstance(each, Run)]
+            offers = [each for each in effects if isinstance(each, Send)]
+            taken = await asyncio.gather(*[self._offer(each) for each in offers])
+            for offer, accepted in zip(offers, taken, strict=True):
+                if accepted:
+                    self.engine.accepted(offer.placed)
+                else:
+                    self.engine.refused(offer.placed, offer.host)
+            self.engine.run(room - len(runs))
+        return runs
+
+    async def _offer(self, offer: Send[Leased]) -> bool:
+        """Whether the task is not here any more."""
+        task = offer.placed.task
+        try:
+            queue = await self._queue_at(offer.host)
+            async with self._fabric.transaction() as transaction:
+                transaction.ack(task.delivery, rows=[task.row])
+                transaction.push(queue, task.delivery.values[task.row])
+        except ConflictError:
+            _log.warning("a lease was lost before its task could be sent")
+        except PenstockError as error:
+            _log.debug("%s does not take a task: %s", offer.host, error)
+            return False
+        return True
+
+    async def orphaned(self) -> list[AsyncQueue]:
+        """The queues of hosts that have no worker: whoever has nothing to do works them off, as
+        moved tasks."""
+        hosts = [
+            info.name.removeprefix(self._prefix)
+            for info in await self._fabric.queues()
+            if info.name.startswith(self._prefix)
+        ]
+        alive = self.directory.hosts()
+        return [await self._queue_at(host) for host in hosts if host not in alive]
+
+    async def _queue_at(self, host: str) -> AsyncQueue:
+        if host not in self._queues:
+            self._queues[host] = await self._fabric.queue(
+                f"{self._prefix}{host}", max_messages=self._depth, max_deliveries=_MAX_DELIVERIES
+            )
+        return self._queues[host]
