@@ -1,0 +1,80 @@
+"""The provisioner: looks at the queue, starts workers, keeps the books."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.errors import UnavailableError
+from penstock.tasks.provision.ledger import Ledger
+from penstock.tasks.provision.policy import Policy, Terms
+from penstock.tasks.provision.provider import Provider, WorkerInfo
+
+MAX_LOST = 5  # workers in a row that ended before they had done anything and should not have
+SHORT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What was found and done at one look."""
+
+    waiting: int
+    workers: list[WorkerInfo]
+    started: list[str]
+    ended: list[str]
+
+
+class Provisioner:
+    """Call `look` at even times. It holds no thread and no clock of its own."""
+
+    def __init__(self, terms: Terms, provider: Provider) -> None:
+        self.ledger = Ledger(terms)
+        self._terms = terms
+        self._policy = Policy(terms)
+        self._provider = provider
+        self._known: dict[str, tuple[float, WorkerInfo]] = {}  # since when, and what it was
+        self._staying: set[str] = set()
+        self._lost = 0
+
+    def look(self, waiting: int, now_s: float) -> Status:
+        """So many tasks wait: starts what workers are needed.
+
+        UnavailableError if workers end as soon as they start, again and again: something is wrong
+        with them that more of them would not mend.
+        """
+        found = {each.worker: each for each in self._provider.list()}
+        ended = [worker for worker in self._known if worker not in found]
+        for worker in ended:
+            self._end(worker, now_s)
+        for worker, info in found.items():
+            since_s, _ = self._known.get(worker, (now_s, info))
+            self._known[worker] = since_s, info
+            self.ledger.worked(worker, info.busy_s)
+        wanted = self._policy.wanted(waiting, len(found))
+        started = [self._start(now_s) for _ in range(wanted)]
+        return Status(waiting, [info for _, info in self._known.values()], started, ended)
+
+    def stop(self) -> None:
+        """Has all workers finish what they run, and end."""
+        for worker in list(self._known):
+            self._provider.stop(worker)
+
+    def _start(self, now_s: float) -> str:
+        stays = len(self._staying) < self._terms.minimum
+        worker = self._provider.start(stays)
+        if stays:
+            self._staying.add(worker)
+        self._known[worker] = now_s, WorkerInfo(worker)
+        self.ledger.began(worker, now_s)
+        return worker
+
+    def _end(self, worker: str, now_s: float) -> None:
+        since_s, info = self._known.pop(worker)
+        self._staying.discard(worker)
+        self.ledger.ended(worker, now_s)
+        useless = not info.done and now_s - since_s < min(SHORT_S, self._terms.period_s / 2)
+        self._lost = self._lost + 1 if useless else 0
+        if self._lost >= MAX_LOST:
+            raise UnavailableError(
+                f"{self._lost} workers have ended in a row, at once and without having done anything",
+                advice="Start one by hand with `penstock worker`, and see what it says.",
+            )
