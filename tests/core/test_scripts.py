@@ -227,6 +227,9 @@ class Script:
     def do_nack(self, name: str, value: str, delay: str = "0") -> None:
         self._settle(Settle.NACK, name, value, delay)
 
+    def do_return(self, name: str, value: str, delay: str = "0") -> None:
+        self._settle(Settle.RETURN, name, value, delay)
+
     def do_extend(self, name: str, value: str, lease: str) -> None:
         self._settle(Settle.EXTEND, name, value, lease)
 

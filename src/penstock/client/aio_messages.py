@@ -89,9 +89,14 @@ class AsyncDelivery(LeasedBatch):
         self._settler.add(self._items(Settle.ACK, rows=rows))
         return _DONE
 
-    def nack(self, delay: float = 0.0, rows: Sequence[int] | Rows | None = None) -> Awaitable[None]:
-        """Gives all, or some rows, back, for `delay` seconds at least. Need not be awaited."""
-        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay), rows))
+    def nack(
+        self, delay: float = 0.0, rows: Sequence[int] | Rows | None = None, counted: bool = True
+    ) -> Awaitable[None]:
+        """Gives all, or some rows, back, for `delay` seconds at least. Need not be awaited.
+
+        `counted=False`: nobody has looked at them, so this delivery of them does not count."""
+        op = Settle.NACK if counted else Settle.RETURN
+        self._settler.keep(self._items(op, milliseconds("delay", delay), rows))
         self._settler.flush()
         return _DONE
 

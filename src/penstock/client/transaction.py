@@ -176,11 +176,12 @@ class TransactionState(Runs):
         partition: int | None = None,
         headers: Iterable[Headers | None] | None = None,
     ) -> None:
-        """Publishes messages when the transaction commits; until then they are held in memory."""
+        """Publishes messages when the transaction commits, to the partitions of their keys or to
+        `partition`; until then they are held in memory."""
         self._topics[topic.info.id] = topic
-        only = None if partition is None else topic._explicit(topic._check_partition(partition))
+        target = topic if partition is None else topic._only(topic._check_partition(partition))
         for rows in RowSource(values, keys, headers, None).batches(_BATCH):
-            for place, part in topic._spread(rows) if only is None else [(only, rows)]:
+            for place, part in target._spread(rows):
                 self._add_batch(place, part, Terms(), now_us())
 
     def _add_single(

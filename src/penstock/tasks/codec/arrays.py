@@ -105,23 +105,24 @@ def unpack_arrow(data: memoryview) -> Any:
     try:
         table = pa.ipc.open_stream(pa.py_buffer(data[1:])).read_all()
         table.validate(full=True)
-        return _shaped(data[0], table)
+        return _shaped(pa, data[0], table)
     except PenstockError:
         raise
     except (pa.ArrowException, OSError, ValueError, IndexError) as error:
         raise SerialisationError(f"Arrow data that cannot be read: {error}") from error
 
 
-def _shaped(shape: int, table: Any) -> Any:
+def _shaped(arrow: Any, shape: int, table: Any) -> Any:
     if shape == _TABLE:
         return table
-    if shape == _BATCH:
-        batches = table.combine_chunks().to_batches()
-        return batches[0] if batches else table.schema.empty_table().to_batches()[0]
-    if shape in (_ARRAY, _CHUNKED):
-        column = table.column(0)
-        return column if shape == _CHUNKED else _one_array(column)
-    raise SerialisationError(f"Arrow data of unknown shape {shape}")
+    if shape == _CHUNKED:
+        return table.column(0)
+    if shape not in (_BATCH, _ARRAY):
+        raise SerialisationError(f"Arrow data of unknown shape {shape}")
+    columns = [_one_array(column) for column in table.columns]
+    if shape == _ARRAY:
+        return columns[0]
+    return arrow.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def _one_array(column: Any) -> Any:

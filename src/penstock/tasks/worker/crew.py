@@ -9,13 +9,18 @@ from typing import Any
 
 from penstock.errors import UnavailableError
 from penstock.tasks.worker.executors import AnyExecutor, Gone, Heard, ProcessExecutor
+from penstock.tasks.worker.local import AsyncExecutor, ThreadExecutor
 from penstock.tasks.worker.protocol import Broken, Ready, Setup, ToPuller
-from penstock.tasks.worker.settings import WorkerSettings
+from penstock.tasks.worker.settings import Kind, WorkerSettings
 
 MAX_FAILED_STARTS = 5  # in a row: then there is no point in trying on
 
 MakeExecutor = Callable[[int, Heard, Gone], AnyExecutor]
-MAKERS: dict[str, MakeExecutor] = {"process": ProcessExecutor}
+MAKERS: dict[Kind, MakeExecutor] = {
+    "process": ProcessExecutor,
+    "thread": ThreadExecutor,
+    "async": AsyncExecutor,
+}
 
 
 class Crew:

@@ -7,7 +7,6 @@ is gone there is nobody to work for: the process ends at once, in the middle of 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import signal
@@ -17,10 +16,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Awaitable
-from typing import Any
 
-from penstock.tasks.codec import Codec
 from penstock.tasks.declare import registry
 from penstock.tasks.worker.beacon import Beacon
 from penstock.tasks.worker.jobs import Ended
@@ -39,7 +35,7 @@ from penstock.tasks.worker.protocol import (
     Work,
     pack,
 )
-from penstock.tasks.worker.running import Runner
+from penstock.tasks.worker.running import OwnLoop, Runner, rates_of, runner_of
 
 FLUSH_NS = 1_000_000  # results wait no longer than that while more are made
 LATE_FLUSH_MS = 2  # and no longer than that, behind a function that takes its time
@@ -58,14 +54,13 @@ class Executor:
         self._ended: list[Ended] = []
         self._sending = threading.Lock()
         self._arrived = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     # --- the main thread -------------------------------------------------------------------
 
     def work(self, runner: Runner) -> None:
         """Runs jobs for ever."""
         flushed_ns = 0
-        pending, begin = self._pending, self._beacon.begin
+        pending, begin, wait = self._pending, self._beacon.begin, OwnLoop().wait
         while True:
             try:
                 work = pending.popleft()
@@ -78,7 +73,7 @@ class Executor:
                 self.flush()
                 flushed_ns = now_ns
             begin(work.number, now_ns // 1000)
-            ended = runner.run(work, self._wait)
+            ended = runner.run(work, wait)
             with self._sending:
                 self._ended.append(ended)
 
@@ -86,15 +81,6 @@ class Executor:
         while not self._pending:
             self._arrived.wait()
             self._arrived.clear()
-
-    def _wait(self, result: Awaitable[Any]) -> Any:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-
-        async def awaited() -> Any:
-            return await result
-
-        return self._loop.run_until_complete(awaited())
 
     # --- both ------------------------------------------------------------------------------
 
@@ -154,15 +140,6 @@ class Executor:
             self.say(Returned(back))
 
 
-def _rates() -> dict[str, tuple[float, float]]:
-    declared = [registry.find(name) for name in registry.names()]
-    return {
-        each.name: (each.options.rate.starts, each.options.rate.seconds)
-        for each in declared
-        if each is not None and each.options.rate is not None
-    }
-
-
 def main(descriptor: int, beacon: int) -> None:
     """Imports what it is told to, says so, and works."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -176,9 +153,8 @@ def main(descriptor: int, beacon: int) -> None:
         executor.say(Broken("".join(traceback.format_exception_only(error)).strip()))
         traceback.print_exc()
         sys.exit(1)
-    codec = Codec(trusted=registry.has_package, pickle_key=setup.pickle_key)
-    runner = Runner(registry, codec, setup.worker, setup.allowed)
-    executor.say(Ready(_rates()))
+    runner = runner_of(setup)
+    executor.say(Ready(rates_of(registry)))
     threading.Thread(target=executor.listen, daemon=True).start()
     executor.work(runner)
 

@@ -34,6 +34,7 @@ from penstock.tasks.worker.jobs import (
 )
 from penstock.tasks.worker.leases import Leases
 from penstock.tasks.worker.outcomes import broken_outcome
+from penstock.tasks.worker.pacing import Pacing
 from penstock.tasks.worker.protocol import Results, Returned, ToPuller
 from penstock.tasks.worker.running import wall_us
 from penstock.tasks.worker.settings import WorkerSettings
@@ -65,6 +66,7 @@ class Puller:
         self._deliveries: dict[int, AsyncDelivery] = {}
         self._arrivals = Arrivals(fabric, streams)
         self._completer = Completer(fabric, streams, self.figures, self._settled)
+        self._pacing = Pacing(streams.control, self._ready, self._give_back)
         self._crew = Crew(settings, name, self._heard, self._lost)
         self._room = asyncio.Event()
         self._over = asyncio.Event()
@@ -98,6 +100,7 @@ class Puller:
         await asyncio.gather(*self._work, return_exceptions=True)
         if self._ticking is not None:
             self._ticking.cancel()
+        await self._pacing.close()
         await self._crew.close()
         with suppress(PenstockError):
             await self._streams.queue.flush()
@@ -108,6 +111,7 @@ class Puller:
         if self.dispatch.draining:
             return
         self.dispatch.drain()
+        self._pacing.drain()
         if self._popping is not None:
             self._popping.cancel()
         self._act()
@@ -166,6 +170,9 @@ class Puller:
         if unreadable:
             self._settle_alone(number, unreadable)
         await self._arrivals.prepare(jobs)
+        self._ready(self._pacing.take(jobs))
+
+    def _ready(self, jobs: Sequence[Job]) -> None:
         self.dispatch.delivered(jobs, now_us())
         self._act()
 
@@ -185,6 +192,7 @@ class Puller:
         elif isinstance(message, Returned):
             self.dispatch.returned(executor.number, message.numbers, now_us())
         else:
+            self._pacing.rates = self._crew.rates
             self.dispatch.joined(executor.number, now_us())
         self._act()
 
@@ -203,13 +211,12 @@ class Puller:
     def _act(self) -> None:
         """Carries out what dispatch has decided."""
         finished: list[Over] = []
-        back: dict[tuple[int, int], list[int]] = {}
+        back: list[Retry | GiveBack] = []
         while effects := self.dispatch.taken():
             for effect in effects:
                 self._carry_out(effect, finished, back)
-        for (number, delay_ms), rows in back.items():
-            self._deliveries[number].nack(delay_ms / 1000, rows)
-            self._released(number, rows)
+        if back:
+            self._give_back(back)
         if finished:
             self._completer.add(finished)
         if self.dispatch.draining and not self.dispatch.jobs:
@@ -219,23 +226,30 @@ class Puller:
         self._schedule_tick()
 
     def _carry_out(
-        self, effect: Effect, finished: list[Over], back: dict[tuple[int, int], list[int]]
+        self, effect: Effect, finished: list[Over], back: list[Retry | GiveBack]
     ) -> None:
         if isinstance(effect, Send):
             self._crew.get(effect.executor).send(effect.jobs)
         elif isinstance(effect, Finish):
             finished.append(self._finished(effect))
         elif isinstance(effect, Retry | GiveBack):
-            job = effect.job
-            back.setdefault((job.delivery, effect.delay_ms), []).append(job.row)
-            if isinstance(effect, Retry):
-                self.figures.retried += 1
-            else:
-                self.figures.given_back += 1
+            back.append(effect)
         elif isinstance(effect, TakeBack):
             self._crew.get(effect.executor).take_back(effect.jobs)
         else:
             self._kill(effect)
+
+    def _give_back(self, back: Sequence[Retry | GiveBack]) -> None:
+        """Sends rows back, those with the same terms together. Only retries count as attempts."""
+        rows: dict[tuple[int, int, bool], list[int]] = {}
+        for each in back:
+            counted = isinstance(each, Retry)
+            rows.setdefault((each.job.delivery, each.delay_ms, counted), []).append(each.job.row)
+            self.figures.retried += counted
+            self.figures.given_back += not counted
+        for (number, delay_ms, counted), own in rows.items():
+            self._deliveries[number].nack(delay_ms / 1000, own, counted)
+            self._released(number, own)
 
     def _finished(self, finish: Finish) -> Over:
         job, status, outcome, cause = finish

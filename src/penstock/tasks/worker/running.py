@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 import traceback
@@ -10,7 +11,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.tasks.codec import Codec
-from penstock.tasks.declare import Registry, Task
+from penstock.tasks.declare import Registry, Task, registry
 from penstock.tasks.envelope import (
     Failure,
     Status,
@@ -23,7 +24,7 @@ from penstock.tasks.envelope import (
 from penstock.tasks.errors import SerialisationError, UnknownFunctionError
 from penstock.tasks.importing import loaded, package_of
 from penstock.tasks.worker.jobs import Ended
-from penstock.tasks.worker.protocol import Work
+from penstock.tasks.worker.protocol import Setup, Work
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_TABLE_VALUE_BYTES
 
 MAX_TRACEBACK = 32_000  # characters that are told of one
@@ -37,6 +38,23 @@ Waits = Callable[[Awaitable[Any]], Any]
 def wall_us() -> int:
     """The time that outcomes tell."""
     return time.time_ns() // 1000
+
+
+class OwnLoop:
+    """Awaits what functions return, for a thread that has no event loop; made when first needed."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def wait(self, result: Awaitable[Any]) -> Any:
+        """What comes of it; tasks that it leaves behind go on with the next one."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+
+        async def awaited() -> Any:
+            return await result
+
+        return self._loop.run_until_complete(awaited())
 
 
 class Runner:
@@ -66,14 +84,16 @@ class Runner:
         return self._ended(work, call.function, started_us, Status.DONE, packed)
 
     async def run_async(self, work: Work) -> Ended:
-        """The same on an event loop. CancelledError passes through: the attempt is given up."""
+        """The same on an event loop; what is no coroutine runs in a thread. CancelledError passes
+        through: the attempt is given up."""
         started_us = wall_us()
         call = None
         try:
             call = read_call(work.packed)
-            result = self._called(call, work)
-            if inspect.isawaitable(result):
-                result = await result
+            if inspect.iscoroutinefunction(self._function(call.function)):
+                result = await self._called(call, work)
+            else:
+                result = await asyncio.to_thread(self._called, call, work)
             packed = self._packed(result, call)
         except Exception as error:
             return self._failed(work, call, started_us, error)
@@ -124,10 +144,28 @@ class Runner:
         return Ended(work.number, status, encode(outcome), max(ended_us - started_us, 0))
 
 
+def runner_of(setup: Setup) -> Runner:
+    """A runner for the tasks that this process has declared."""
+    codec = Codec(trusted=registry.has_package, pickle_key=setup.pickle_key)
+    return Runner(registry, codec, setup.worker, setup.allowed)
+
+
+def rates_of(registry: Registry) -> dict[str, tuple[float, float]]:
+    """Functions with a rate: starts, and in how many seconds."""
+    declared = [registry.find(name) for name in registry.names()]
+    return {
+        each.name: (each.options.rate.starts, each.options.rate.seconds)
+        for each in declared
+        if each is not None and each.options.rate is not None
+    }
+
+
 def _traceback_of(error: BaseException) -> str:
     """Where the function raised, without our own part of the way there."""
     if isinstance(error, PenstockError):
         return ""
-    inner = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    inner = error.__traceback__
+    while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
+        inner = inner.tb_next
     text = "".join(traceback.format_exception(type(error), error, inner))
     return text if len(text) <= MAX_TRACEBACK else f"…{text[-MAX_TRACEBACK:]}"

@@ -1,4 +1,4 @@
-"""How long functions take, from what was measured: a moving mean, and how far they stray from it."""
+"""How long functions take, as measured: a moving mean, and how far they stray from it."""
 
 from __future__ import annotations
 

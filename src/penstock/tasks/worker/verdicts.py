@@ -7,7 +7,7 @@ from collections.abc import Callable
 from penstock.tasks.envelope import MAX_BACKOFF_MS, Status
 from penstock.tasks.worker.jobs import Cause, Ended, Finish, Job, Retry
 
-LOST_ATTEMPTS = 3  # a task whose executor died is run again, until it was given out so often
+LOST_ATTEMPTS = 5  # a task whose executor died is run again, until it was given out so often
 MAX_ATTEMPTS_LOST = 10  # beyond its retries: delivered so often, a task is not even begun
 
 Chance = Callable[[], float]
