@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,10 +19,12 @@ from penstock.cli.output import Output
 from penstock.cli.units import duration
 
 if TYPE_CHECKING:
+    from penstock.tasks.provision.leaving import Leaving
     from penstock.tasks.worker.puller import Puller
     from penstock.tasks.worker.settings import WorkerSettings
 
 REPORT_S = 1.0
+LOOK_S = 1.0
 
 
 class Kind(StrEnum):
@@ -57,6 +60,17 @@ def worker(
         Path | None,
         typer.Option("--pickle-key", metavar="FILE", help="Take pickles signed with this key."),
     ] = None,
+    period: Annotated[
+        float | None,
+        typer.Option(
+            "--period", parser=duration, metavar="TIME",
+            help="Paid in such periods: end when idle, near the end of one.",
+        ),
+    ] = None,
+    idle: Annotated[
+        float,
+        typer.Option("--idle", parser=duration, metavar="TIME", help="With --period: so long."),
+    ] = 60.0,
     url: Url = DEFAULT_URL,
     namespace: Namespace = "default",
     timeout: Annotated[
@@ -70,17 +84,24 @@ def worker(
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with told_errors(json):
         from penstock.node.node import run_loop
+        from penstock.tasks.provision.leaving import Leaving
         from penstock.tasks.worker.settings import WorkerSettings
 
         settings = WorkerSettings(
             tuple(modules), tasks, concurrency, kind.value, tuple(allow or ()), lease, drain,
             None if pickle_key is None else pickle_key.read_bytes(),
         )  # fmt: skip
-        run_loop(_work(url, namespace, timeout, settings, Output(json)))
+        paid = None if period is None else Leaving(period, idle, time.monotonic())
+        run_loop(_work(url, namespace, timeout, settings, Output(json), paid))
 
 
 async def _work(
-    url: str, namespace: str, timeout_s: float, settings: WorkerSettings, output: Output
+    url: str,
+    namespace: str,
+    timeout_s: float,
+    settings: WorkerSettings,
+    output: Output,
+    paid: Leaving | None,
 ) -> None:
     from penstock import aio
     from penstock.tasks.worker.worker import open_puller, worker_name
@@ -88,14 +109,17 @@ async def _work(
     async with aio.connect(url, timeout_s, namespace, name="worker") as fabric:
         puller = await open_puller(fabric, settings)
         _listen_to_signals(puller, output)
-        reporting = asyncio.create_task(_report(puller, settings, output))
+        aside = [asyncio.create_task(_report(puller, settings, output))]
+        if paid is not None:
+            aside.append(asyncio.create_task(_leave(puller, paid, output)))
         told = {"event": "started", "worker": worker_name(), "tasks": settings.task_set}
         output.record(told, f"worker {worker_name()} runs tasks of {settings.task_set!r}")
         sys.stdout.flush()
         try:
             await puller.run()
         finally:
-            reporting.cancel()
+            for each in aside:
+                each.cancel()
         figures = puller.figures.as_dict()
         text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in figures.items())
         output.record({"event": "stopped", **figures}, f"stopped: {text}")
@@ -112,6 +136,17 @@ def _listen_to_signals(puller: Puller, output: Output) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told)
+
+
+async def _leave(puller: Puller, paid: Leaving, output: Output) -> None:
+    """Ends the worker when it is idle, and further time would have to be paid for."""
+    while True:
+        await asyncio.sleep(min(LOOK_S, paid.margin_s / 3))
+        paid.seen(puller.dispatch.jobs > 0, time.monotonic())
+        if paid.should_leave(time.monotonic()):
+            output.note("nothing to do, and the paid time is nearly over")
+            puller.drain()
+            return
 
 
 async def _report(puller: Puller, settings: WorkerSettings, output: Output) -> None:
@@ -145,5 +180,6 @@ def _line(
         "running": running,
         "done_per_s": round(rates["done"] / REPORT_S),
         "utilisation": round(min(used, 1.0), 3),
+        "busy_s": round(now["busy_us"] / 1e6 / settings.concurrency, 3),
         **{name: count for name, count in now.items() if name != "busy_us"},
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.errors import InvalidError
+
 MARGIN = 0.1  # of the period: so near its end, ending pays
 MAX_MARGIN_S = 300.0
 
@@ -12,6 +14,8 @@ class Leaving:
     have something to do again."""
 
     def __init__(self, period_s: float, idle_s: float, began_s: float) -> None:
+        if period_s <= 0 or idle_s < 0:
+            raise InvalidError("a paid period must be longer than 0 s, and idle time 0 or more")
         self.margin_s = min(period_s * MARGIN, MAX_MARGIN_S)
         self._period_s = period_s
         self._idle_s = idle_s

@@ -95,13 +95,13 @@ def _read(of: _Process) -> None:
         with suppress(ValueError):
             told = json.loads(line)
             if told.get("event") == "progress":
-                busy_s = of.figures.get("busy_s", 0.0) + told["busy_s"]
-                of.figures = {**told, "busy_s": busy_s}
+                of.figures = told
 
 
 def _info(worker: str, figures: dict[str, float]) -> WorkerInfo:
     return WorkerInfo(
         worker,
+        bool(figures),
         int(figures.get("running", 0)),
         int(figures.get("done", 0)),
         figures.get("busy_s", 0.0),

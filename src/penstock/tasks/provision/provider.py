@@ -12,11 +12,13 @@ class WorkerInfo:
 
     worker: str
     """What the provider calls it."""
+    ready: bool = False
+    """It has begun to take tasks."""
     running: int = 0
     """Tasks that it has, as far as is known."""
     done: int = 0
     busy_s: float = 0.0
-    """Time that tasks took on it."""
+    """Time that it was busy: half of it, if half of what it can do at a time was done."""
 
 
 class Provider(Protocol):

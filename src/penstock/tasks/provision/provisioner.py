@@ -9,8 +9,7 @@ from penstock.tasks.provision.ledger import Ledger
 from penstock.tasks.provision.policy import Policy, Terms
 from penstock.tasks.provision.provider import Provider, WorkerInfo
 
-MAX_LOST = 5  # workers in a row that ended before they had done anything and should not have
-SHORT_S = 10.0
+MAX_LOST = 5  # workers in a row that ended before they were ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +30,15 @@ class Provisioner:
         self._terms = terms
         self._policy = Policy(terms)
         self._provider = provider
-        self._known: dict[str, tuple[float, WorkerInfo]] = {}  # since when, and what it was
+        self._known: dict[str, WorkerInfo] = {}
         self._staying: set[str] = set()
         self._lost = 0
+        self._stopping = False
 
     def look(self, waiting: int, now_s: float) -> Status:
-        """So many tasks wait: starts what workers are needed.
+        """So many tasks wait: starts what workers are needed, unless it was stopped.
 
-        UnavailableError if workers end as soon as they start, again and again: something is wrong
+        UnavailableError if workers end before they are ready, again and again: something is wrong
         with them that more of them would not mend.
         """
         found = {each.worker: each for each in self._provider.list()}
@@ -46,15 +46,15 @@ class Provisioner:
         for worker in ended:
             self._end(worker, now_s)
         for worker, info in found.items():
-            since_s, _ = self._known.get(worker, (now_s, info))
-            self._known[worker] = since_s, info
+            self._known[worker] = info
             self.ledger.worked(worker, info.busy_s)
-        wanted = self._policy.wanted(waiting, len(found))
+        wanted = 0 if self._stopping else self._policy.wanted(waiting, len(found))
         started = [self._start(now_s) for _ in range(wanted)]
-        return Status(waiting, [info for _, info in self._known.values()], started, ended)
+        return Status(waiting, list(self._known.values()), started, ended)
 
     def stop(self) -> None:
-        """Has all workers finish what they run, and end."""
+        """Has all workers finish what they run, and end; no more are started."""
+        self._stopping = True
         for worker in list(self._known):
             self._provider.stop(worker)
 
@@ -63,18 +63,17 @@ class Provisioner:
         worker = self._provider.start(stays)
         if stays:
             self._staying.add(worker)
-        self._known[worker] = now_s, WorkerInfo(worker)
+        self._known[worker] = WorkerInfo(worker)
         self.ledger.began(worker, now_s)
         return worker
 
     def _end(self, worker: str, now_s: float) -> None:
-        since_s, info = self._known.pop(worker)
+        info = self._known.pop(worker)
         self._staying.discard(worker)
         self.ledger.ended(worker, now_s)
-        useless = not info.done and now_s - since_s < min(SHORT_S, self._terms.period_s / 2)
-        self._lost = self._lost + 1 if useless else 0
+        self._lost = 0 if info.ready or self._stopping else self._lost + 1
         if self._lost >= MAX_LOST:
             raise UnavailableError(
-                f"{self._lost} workers have ended in a row, at once and without having done anything",
+                f"{self._lost} workers in a row have ended before they were ready",
                 advice="Start one by hand with `penstock worker`, and see what it says.",
             )
