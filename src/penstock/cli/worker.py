@@ -103,12 +103,17 @@ async def _work(
     output: Output,
     paid: Leaving | None,
 ) -> None:
-    from penstock import aio
+    from penstock.client.aio import connect
     from penstock.tasks.worker.worker import open_puller, worker_name
 
-    async with aio.connect(url, timeout_s, namespace, name="worker") as fabric:
+    async with connect(url, timeout_s, namespace, name="worker") as fabric:
         puller = await open_puller(fabric, settings)
         _listen_to_signals(puller, output)
+        try:
+            await puller.start()
+        except BaseException:
+            await puller.close()
+            raise
         aside = [asyncio.create_task(_report(puller, settings, output))]
         if paid is not None:
             aside.append(asyncio.create_task(_leave(puller, paid, output)))

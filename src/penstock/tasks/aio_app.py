@@ -16,6 +16,7 @@ from penstock.tasks.futures import AsyncTaskFuture, TaskRef
 from penstock.tasks.link import TaskLink
 from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
+from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
 from penstock.tasks.waiting import cancelled_error
 
@@ -34,7 +35,7 @@ class AsyncTaskApp:
         pickle_key: bytes | None = None,
         allow: Iterable[str] = (),
     ) -> None:
-        """See `Fabric.tasks`; `open` must be awaited before anything else."""
+        """See `Fabric.tasks`, which also opens it."""
         self.name = name
         self._durability = durability
         self._caller = Caller.new(pickle_key, allow)
@@ -44,8 +45,7 @@ class AsyncTaskApp:
         self._link = TaskLink(fabric, self._caller.client)
         self._closed = False
 
-    async def open(self) -> Self:
-        """Opens the streams of the task set, and begins to listen."""
+    async def _open(self) -> Self:
         await self._link.open(self.name, self._durability)
         return self
 
@@ -134,6 +134,12 @@ class AsyncTaskApp:
             return True
         await self._link.cancel(chosen)
         return False
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """Tasks that are submitted at certain times, by whichever worker is there."""
+        self._check_open()
+        return AsyncSchedules(self._caller, self._link.control)
 
     async def gather(
         self,

@@ -18,6 +18,7 @@ from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
 from penstock.tasks.portal import Portal
 from penstock.tasks.results import TaskResults
+from penstock.tasks.schedules.book import AsyncSchedules, Schedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
 from penstock.tasks.waiting import cancelled_error
 
@@ -164,6 +165,12 @@ class TaskApp:
         if not self._portal.inside:
             asking.result()
         return False
+
+    @property
+    def schedules(self) -> Schedules:
+        """Tasks that are submitted at certain times, by whichever worker is there."""
+        self._check_open()
+        return Schedules(AsyncSchedules(self._caller, self._link.control), self._portal)
 
     def gather(self, futures: Iterable[TaskFuture[R]], timeout: float | None = None) -> list[R]:
         """The results of all, in order; the first error that is found, in that order."""

@@ -89,12 +89,12 @@ def _end(ended: _Process) -> None:
 
 
 def _read(of: _Process) -> None:
-    """What a worker says of itself, once a second."""
+    """What a worker says of itself: when it is ready, then once a second."""
     assert of.process.stdout is not None
     for line in of.process.stdout:
         with suppress(ValueError):
             told = json.loads(line)
-            if told.get("event") == "progress":
+            if told.get("event") in ("started", "progress"):
                 of.figures = told
 
 

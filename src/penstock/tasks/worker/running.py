@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.tasks.codec import Codec
-from penstock.tasks.declare import Registry, Task, registry
+from penstock.tasks.declare import Registry, registry
 from penstock.tasks.envelope import (
     Failure,
     Status,
@@ -21,8 +21,10 @@ from penstock.tasks.envelope import (
     read_call,
     read_outcome,
 )
-from penstock.tasks.errors import SerialisationError, UnknownFunctionError
+from penstock.tasks.errors import SerialisationError, TaskError, UnknownFunctionError
 from penstock.tasks.importing import loaded, package_of
+from penstock.tasks.names import shown
+from penstock.tasks.waiting import error_of
 from penstock.tasks.worker.jobs import Ended
 from penstock.tasks.worker.protocol import Setup, Work
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_TABLE_VALUE_BYTES
@@ -55,6 +57,11 @@ class OwnLoop:
             return await result
 
         return self._loop.run_until_complete(awaited())
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._loop is not None:
+            self._loop.close()
 
 
 class Runner:
@@ -101,9 +108,20 @@ class Runner:
 
     def _called(self, call: TaskCall, work: Work) -> Any:
         function = self._function(call.function)
-        parents = [self._codec.unpack(read_outcome(each).result) for each in work.parents or ()]
+        parents = list(map(self._parent, call.after, work.parents))
         args, kwargs = self._codec.unpack_call(call.arguments, parents)
         return function(*args, **kwargs)
+
+    def _parent(self, task: bytes, packed: bytes) -> Any:
+        """The result of a task that this one depends on; if that has none, and this one is run
+        nevertheless, the error that says so."""
+        if not packed:
+            raise TaskError(
+                f"task {shown(task)}, on which this one depends, has no outcome any more",
+                advice="Keep it for longer than tasks that depend on it may have to wait.",
+            )
+        outcome = read_outcome(packed)
+        return error_of(task, outcome) or self._codec.unpack(outcome.result)
 
     def _packed(self, result: Any, call: TaskCall) -> bytes:
         packed = self._codec.pack(result)
@@ -120,9 +138,8 @@ class Runner:
         if declared is not None:
             return declared.function
         found = loaded(name) if package_of(name) in self._allowed else None
-        if isinstance(found, Task):
-            return found.function
-        if not callable(found):
+        # What the package has only imported from elsewhere is not its function.
+        if not inspect.isfunction(found) or package_of(found.__module__) not in self._allowed:
             raise UnknownFunctionError(f"this worker has no task {name!r}")
         return found
 
@@ -164,8 +181,10 @@ def _traceback_of(error: BaseException) -> str:
     """Where the function raised, without our own part of the way there."""
     if isinstance(error, PenstockError):
         return ""
-    inner = error.__traceback__
-    while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
-        inner = inner.tb_next
+    inner = frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == __file__:
+            inner = frame.tb_next
+        frame = frame.tb_next
     text = "".join(traceback.format_exception(type(error), error, inner))
     return text if len(text) <= MAX_TRACEBACK else f"…{text[-MAX_TRACEBACK:]}"
