@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.client.aio import AsyncFabric
 from penstock.errors import ClosedError
@@ -19,6 +19,9 @@ from penstock.tasks.outbox import Parcel
 from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
 from penstock.tasks.waiting import cancelled_error
+
+if TYPE_CHECKING:
+    from penstock.tasks.progress import TaskProgress
 
 R = TypeVar("R")
 
@@ -65,11 +68,14 @@ class AsyncTaskApp:
         keep: float | None = None,
         retries: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # of the task
+        on_failure: str = "fail",
         **kwargs: Any,
     ) -> AsyncTaskFuture[Any]:
         """Has a worker call the function; a future of its result, to be awaited. As
         `TaskApp.submit`; this waits only if very much waits to be sent."""
-        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        options = CallOptions(
+            task_id, priority, delay, keep, retries, timeout, on_failure
+        )
         return await self.submit_call((function, args, kwargs), options)
 
     async def submit_call(
@@ -91,10 +97,13 @@ class AsyncTaskApp:
         keep: float | None = None,
         retries: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # of the task
+        on_failure: str = "fail",
         **kwargs: Any,
     ) -> TaskRef:
         """As `submit`, but nobody waits for the outcome; as `TaskApp.post`."""
-        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        options = CallOptions(
+            task_id, priority, delay, keep, retries, timeout, on_failure
+        )
         posted, parcel = self._submitting.posted((function, args, kwargs), options)
         await self._offer(parcel)
         return posted
@@ -181,6 +190,12 @@ class AsyncTaskApp:
             async with asyncio.timeout_at(ends):
                 future = await ended.get()
             yield future
+
+    def progress(self, description: str = "tasks") -> TaskProgress:
+        """A bar of the tasks that are waited for; as `TaskApp.progress`, with a plain `with`."""
+        from penstock.tasks.progress import TaskProgress  # takes its time; few draw bars
+
+        return TaskProgress(lambda: self._link.waiting.counts, description)
 
     async def flush(self) -> None:
         """Waits until all that was submitted is stored. Raises why a posted task could not be."""

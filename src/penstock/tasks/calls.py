@@ -31,6 +31,7 @@ class CallOptions(NamedTuple):
     keep: float | None = None
     retries: int | None = None
     timeout: float | None = None
+    on_failure: str = "fail"
 
 
 DEFAULT = CallOptions()

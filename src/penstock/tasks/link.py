@@ -6,18 +6,22 @@ Both apps stand on it: the asyncio one directly, the blocking one through a loop
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_streams import AsyncTable
 from penstock.errors import ClosedError, PenstockError
+from penstock.tasks.dependence import hold_of
 from penstock.tasks.lookups import Lookups
 from penstock.tasks.names import cancel_key
 from penstock.tasks.outbox import Outbox, Parcel, Shipment
 from penstock.tasks.replies import Replies
 from penstock.tasks.streams import OpenStreams, open_streams
 from penstock.tasks.waiting import Waiting
+
+log = logging.getLogger("penstock.tasks")
 
 _UNDER_WAY = 4  # shipments; what is submitted meanwhile is sent together after the first of them
 _CANCEL_TTL_S = 86_400.0
@@ -41,7 +45,7 @@ class TaskLink:
         """Opens the streams, and listens for outcomes: those of all tasks sent after this."""
         self._streams: OpenStreams = await open_streams(self._fabric, task_set, durability)
         self._lookups = Lookups(self._streams.results, self.waiting)
-        replies = Replies(self._streams.replies, self.waiting, self._client)
+        replies = Replies(self._streams.replies, self.waiting, self._client, self._missed)
         await replies.locate()
         self._spawn(replies.run())
 
@@ -49,6 +53,10 @@ class TaskLink:
     def control(self) -> AsyncTable:
         """The table of schedules, cancels and the like."""
         return self._streams.control
+
+    def _missed(self) -> None:
+        log.warning("outcomes were dropped, as too old, before they were read; kept ones are read")
+        self._spawn(self._lookups.run_all())
 
     def offer(self, parcel: Parcel) -> bool:
         """Takes a parcel in, to be sent; whether `pump` must be called, on the loop. From any
@@ -80,7 +88,9 @@ class TaskLink:
 
     async def _push(self, shipment: Shipment) -> None:
         terms, queue, values = shipment.terms, self._streams.queue, shipment.values
-        if terms.named:
+        if terms.held:
+            await self._hold(shipment)
+        elif terms.named:
             await self._push_named(shipment)
         elif len(values) == 1:
             await queue.push(values[0], delay=terms.delay_s, priority=terms.priority)
@@ -95,6 +105,14 @@ class TaskLink:
         for task, receipt in zip(tasks, receipts, strict=True):
             if receipt.duplicate:
                 # Another submission of this name was first: whoever made that gets the outcome.
+                self.look_up(task)
+
+    async def _hold(self, shipment: Shipment) -> None:
+        streams, fabric = self._streams, self._fabric
+        holds = [hold_of(parcel, streams, fabric) for parcel in shipment.parcels]
+        await streams.queue.hold_many(holds)
+        if shipment.terms.named:
+            for task in shipment.tasks:  # there may be an older one of this name
                 self.look_up(task)
 
     def look_up(self, task: bytes) -> None:

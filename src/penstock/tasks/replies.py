@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from penstock.client.aio_streams import AsyncTopic
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
@@ -18,9 +19,17 @@ class Replies:
     """Reads on from the end of the partition as it was at the start. An outage is survived: it
     is read on from the offset that was reached, for as long as outcomes are kept there."""
 
-    def __init__(self, topic: AsyncTopic, waiting: Waiting, client: bytes) -> None:
+    def __init__(
+        self,
+        topic: AsyncTopic,
+        waiting: Waiting,
+        client: bytes,
+        missed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`missed` is called if outcomes were dropped, as too old, before they could be read."""
         self._topic = topic
         self._waiting = waiting
+        self._missed = missed
         self._reader = PartitionReader(topic, reply_partition(client), "end", _READ_BYTES)
 
     async def locate(self) -> None:
@@ -31,6 +40,7 @@ class Replies:
         """Takes outcomes in until it is cancelled. If an error will not pass, all who wait are told
         of it, and it ends."""
         while True:
+            reached = self._reader.offset or 0
             try:
                 batches = await self._topic._run(self._reader.read(FOLLOW_S))
             except PenstockError as error:
@@ -39,5 +49,8 @@ class Replies:
                     return
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            begins = batches[0].header.base if batches else self._reader.offset or 0
+            if begins > reached:
+                self._missed()
             for batch in batches:
                 self._waiting.take_in(batch.keys, batch.values)
