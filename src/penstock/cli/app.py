@@ -15,6 +15,7 @@ from penstock.cli import (
     consume,
     doctor,
     group,
+    mapreduce,
     metrics,
     pipeline,
     provision,
@@ -46,6 +47,7 @@ app.add_typer(group.app, name="group")
 app.command()(consume.consume)
 app.command()(worker.worker)
 app.command()(provision.provision)
+app.add_typer(mapreduce.app, name="mapreduce")
 app.add_typer(table.app, name="table")
 app.add_typer(publication.app, name="publication")
 app.add_typer(cluster.app, name="cluster")
