@@ -10,6 +10,7 @@ import sys
 import time
 from enum import StrEnum
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,6 +61,14 @@ def worker(
         Path | None,
         typer.Option("--pickle-key", metavar="FILE", help="Take pickles signed with this key."),
     ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="NAME", help="Take tasks whose data is on this host."),
+    ] = None,
+    block: Annotated[
+        list[str] | None,
+        typer.Option("--block", metavar="NAME", help="Data that the host has. May be repeated."),
+    ] = None,
     period: Annotated[
         float | None,
         typer.Option(
@@ -90,6 +99,7 @@ def worker(
         settings = WorkerSettings(
             tuple(modules), tasks, concurrency, kind.value, tuple(allow or ()), lease, drain,
             None if pickle_key is None else pickle_key.read_bytes(),
+            host=host or (gethostname() if block else ""), blocks=tuple(block or ()),
         )  # fmt: skip
         paid = None if period is None else Leaving(period, idle, time.monotonic())
         run_loop(_work(url, namespace, timeout, settings, Output(json), paid))

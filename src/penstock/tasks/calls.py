@@ -32,6 +32,7 @@ class CallOptions(NamedTuple):
     retries: int | None = None
     timeout: float | None = None
     on_failure: str = "fail"
+    block: str = ""
 
 
 DEFAULT = CallOptions()
@@ -46,6 +47,7 @@ class Form(NamedTuple):
     backoff_ms: int
     timeout_ms: int
     keep_ms: int
+    block: str
 
 
 class Caller:
@@ -93,6 +95,7 @@ class Caller:
             declared.backoff_ms,
             declared.timeout_ms if timeout is None else checked_timeout(timeout),
             kept_ms if keep is None else milliseconds("keep", keep),
+            checked_block(options.block),
         )
 
     def call(
@@ -100,10 +103,10 @@ class Caller:
     ) -> tuple[bytes, list[bytes]]:
         """What is pushed for a call, and the ids of the tasks whose results are its arguments."""
         arguments, parents = self.codec.pack_call(args, kwargs)
-        function, reply, retries, backoff_ms, timeout_ms, keep_ms = form
+        function, reply, retries, backoff_ms, timeout_ms, keep_ms, block = form
         call = TaskCall(
             function, arguments, task, reply, now_us(),
-            retries, backoff_ms, timeout_ms, keep_ms, parents,
+            retries, backoff_ms, timeout_ms, keep_ms, parents, block,
         )  # fmt: skip
         return encode(call), parents
 
@@ -115,3 +118,10 @@ def checked_priority(priority: int) -> int:
     if not 0 <= priority <= MAX_PRIORITY:
         raise InvalidError(f"priority {priority}: use 0 to {MAX_PRIORITY}")
     return priority
+
+
+def checked_block(block: str) -> str:
+    """The name of the data that a task works on; empty: none in particular."""
+    if not isinstance(block, str):
+        raise InvalidError(f"block must be a name, not {block!r}")
+    return block

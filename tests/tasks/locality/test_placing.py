@@ -23,9 +23,11 @@ class Hosts:
         self.fabric = fabric
         self._stack = stack
 
-    async def start(self, host: str, depth: int = 2) -> Placing:
+    async def start(self, host: str, depth: int = 2) -> Placing[None]:
         control = await self.fabric.table(NAMES.control)
-        placing = Placing(self.fabric, control, "set", host, f"{host}:1", depth, session_s=1.0)
+        placing: Placing[None] = Placing(
+            self.fabric, control, "set", host, f"{host}:1", depth, session_s=1.0
+        )
         await placing.open()
         self._stack.push_async_callback(placing.close)
         return placing
@@ -48,18 +50,18 @@ def run(folder: Path, story: Callable[[Hosts], Awaitable[None]]) -> None:
     asyncio.run(told())
 
 
-async def pull(placing: Placing, hosts: Hosts, block: str, most: int = 100) -> None:
+async def pull(placing: Placing[None], hosts: Hosts, block: str, most: int = 100) -> None:
     queue = await hosts.fabric.queue(NAMES.queue)
     delivery = await queue.pop_batch(most)
     assert delivery is not None
     for row in range(len(delivery)):
-        placing.found(delivery, row, block)
+        placing.found(None, delivery, row, block)
 
 
-async def ran(placing: Placing, room: int = 100) -> list[tuple[bytes, str]]:
+async def ran(placing: Placing[None], room: int = 100) -> list[tuple[bytes, str]]:
     """Runs, and acknowledges."""
     found = []
-    for each in await placing.due(room):
+    for each in (await placing.due(room)).runs:
         task = each.task
         found.append((task.delivery.values[task.row], each.fetch_from))
         await task.delivery.ack(wait=True, rows=[task.row])
@@ -87,7 +89,7 @@ def test_tasks_go_to_their_data_until_its_host_is_full(tmp_path: Path) -> None:
         delivery = await there.queue.pop_batch(10)
         assert delivery is not None
         for row in range(len(delivery)):
-            there.found(delivery, row, "block", moved=True)
+            there.found(None, delivery, row, "block", moved=True)
         assert [fetched for _, fetched in await ran(there)] == ["", ""]
         main = await hosts.fabric.queue(NAMES.queue)
         assert [(await q.stats())["messages"] for q in (main, there.queue)] == [0, 0]
@@ -110,7 +112,7 @@ def test_data_of_a_worker_that_has_gone_is_nowhere_and_its_tasks_are_not_lost(
         [left] = await here.orphaned()
         delivery = await left.pop_batch(10)
         assert delivery is not None
-        here.found(delivery, 0, "block", moved=True)
+        here.found(None, delivery, 0, "block", moved=True)
         assert await ran(here) == [(b"sent", "")]
 
     run(tmp_path, story)
@@ -122,7 +124,7 @@ def test_who_comes_later_knows_what_was_said_before(tmp_path: Path) -> None:
         await there.own(["a", "b"])
         await there.disown(["b"])
         here = await hosts.start("here")
-        assert knows(here.directory, "a", "there")()
+        await until(knows(here.directory, "a", "there"))
         assert knows(here.directory, "b", "")()
 
     run(tmp_path, story)
@@ -154,7 +156,7 @@ def test_a_task_whose_lease_was_lost_is_not_sent(tmp_path: Path) -> None:
         delivery = await queue.pop_batch(1)
         assert delivery is not None
         await delivery.ack(wait=True)  # as if another had taken it over, and was done
-        here.found(delivery, 0, "block")
+        here.found(None, delivery, 0, "block")
         assert await ran(here) == []
         assert here.engine.held == 0
         assert (await there.queue.stats())["messages"] == 0

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Generic, NamedTuple, TypeVar
 
 from penstock.client.aio import AsyncFabric, AsyncSession
-from penstock.client.aio_loops import AsyncWatcher
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.client.aio_streams import AsyncQueue, AsyncTable
 from penstock.errors import ConflictError, PenstockError
@@ -25,6 +25,8 @@ from penstock.tasks.locality.directory import (
 )
 from penstock.tasks.locality.engine import Engine, Run, Send
 from penstock.tasks.names import streams_of
+from penstock.tasks.worker.following import follow
+from penstock.wire.messages import Entry
 
 DEPTH = 64  # tasks at one host, of those that were sent there
 SESSION_S = 10.0
@@ -33,17 +35,26 @@ _MAX_DELIVERIES = 1_000_000  # workers count attempts, not the queue
 _log = logging.getLogger("penstock.worker")
 
 
-class Leased:
-    """A task that this worker has a lease of: one row of a delivery."""
-
-    __slots__ = ("delivery", "row")
-
-    def __init__(self, delivery: AsyncDelivery, row: int) -> None:
-        self.delivery = delivery
-        self.row = row
+T = TypeVar("T")
 
 
-class Placing:
+class Leased(NamedTuple, Generic[T]):
+    """A task that this worker has a lease of: one row of a delivery, and what it is here."""
+
+    item: T
+    delivery: AsyncDelivery
+    row: int
+
+
+class Due(NamedTuple, Generic[T]):
+    """What is to be done with tasks now."""
+
+    runs: list[Run[Leased[T]]]
+    gone: list[T]
+    """Others have them: their leases are not needed any more."""
+
+
+class Placing(Generic[T]):
     """The locality of one worker. `open` it; `close` it when nothing is under way.
 
     `queue` is the host's own: what comes from there was sent, and is given to `found` as moved.
@@ -64,7 +75,7 @@ class Placing:
         """`control` is the task set's. A worker's name must be its own, a host's is shared by its
         workers."""
         self.directory = Directory()
-        self.engine: Engine[Leased] = Engine(host, self.directory)
+        self.engine: Engine[Leased[T]] = Engine(host, self.directory)
         self._fabric = fabric
         self._control = control
         self._prefix = f"{streams_of(task_set).queue}.at."
@@ -78,13 +89,11 @@ class Placing:
 
     async def open(self) -> None:
         """Makes the host's queue, and says that this worker takes what is sent there: until
-        `close`, or until its session ends with it."""
+        `close`, or until its session ends with it. What others say is known a moment later."""
         self.queue = await self._queue_at(self._host)
         for prefix in (BLOCK_PREFIX, HOST_PREFIX):
-            changes = await self._control.watch(prefix)
-            async for entry in self._control.items(prefix):
-                self.directory.put(*entry)
-            self._following.append(asyncio.create_task(self._fold(changes)))
+            following = follow(self._control, prefix, self._heard)
+            self._following.append(asyncio.create_task(following))
         self._session = await self._fabric.session(self._session_s)
         key, host = host_key(self._worker), self._host.encode()
         await self._control.put(key, host, session=self._session)
@@ -112,53 +121,54 @@ class Placing:
             await self._control.delete(key)
             self.directory.remove(key)
 
-    async def _fold(self, changes: AsyncWatcher) -> None:
-        async with changes:
-            async for entry in changes:
-                if entry.version:
-                    self.directory.put(entry.key, entry.value)
-                else:
-                    self.directory.remove(entry.key)
+    def _heard(self, entry: Entry) -> None:
+        if entry.version:
+            self.directory.put(entry.key, entry.value)
+        else:
+            self.directory.remove(entry.key)
 
     # --- tasks -----------------------------------------------------------------------------
 
-    def found(self, delivery: AsyncDelivery, row: int, block: str, moved: bool = False) -> None:
+    def found(
+        self, item: T, delivery: AsyncDelivery, row: int, block: str, moved: bool = False
+    ) -> None:
         """A task was leased, from the main queue or, if `moved`, from the host's own.
 
         One that is not in its first attempt stays here in any case: at another host, its attempts
         would be counted anew.
         """
         stays = moved or delivery.deliveries[row] > 1
-        self.engine.found(Leased(delivery, row), block, stays)
+        self.engine.found(Leased(item, delivery, row), block, stays)
 
-    async def due(self, room: int) -> list[Run[Leased]]:
+    async def due(self, room: int) -> Due[T]:
         """Sends what is to be sent, and returns at most `room` tasks that are to run here now.
 
-        A task whose lease was lost before it could be sent is somebody else's, and dropped. One
-        that could not be sent for any other reason stays here.
+        A task whose lease was lost before it could be sent is somebody else's, and gone. One that
+        could not be sent for any other reason stays here.
         """
-        runs: list[Run[Leased]] = []
+        due: Due[T] = Due([], [])
         self.engine.run(room)
         while effects := self.engine.taken():
-            runs += [each for each in effects if isinstance(each, Run)]
+            due.runs.extend(each for each in effects if isinstance(each, Run))
             offers = [each for each in effects if isinstance(each, Send)]
             taken = await asyncio.gather(*[self._offer(each) for each in offers])
             for offer, accepted in zip(offers, taken, strict=True):
                 if accepted:
                     self.engine.accepted(offer.placed)
+                    due.gone.append(offer.placed.task.item)
                 else:
                     self.engine.refused(offer.placed, offer.host)
-            self.engine.run(room - len(runs))
-        return runs
+            self.engine.run(room - len(due.runs))
+        return due
 
-    async def _offer(self, offer: Send[Leased]) -> bool:
+    async def _offer(self, offer: Send[Leased[T]]) -> bool:
         """Whether the task is not here any more."""
-        task = offer.placed.task
+        _, delivery, row = offer.placed.task
         try:
             queue = await self._queue_at(offer.host)
             async with self._fabric.transaction() as transaction:
-                transaction.ack(task.delivery, rows=[task.row])
-                transaction.push(queue, task.delivery.values[task.row])
+                transaction.ack(delivery, rows=[row])
+                transaction.push(queue, delivery.values[row])
         except ConflictError:
             _log.warning("a lease was lost before its task could be sent")
         except PenstockError as error:
