@@ -1,11 +1,12 @@
 """`python -m benchmarks.mapreduce`: MapReduce by tasks beside the same programs on Spark.
 
-The same files, cut into partitions of the same sizes, two workers against `local[2]`, in turns; what
-both have written is compared each time.
+The same file, cut into partitions of the same sizes, two workers against `local[2]`, in turns; in
+the end, what both have written is compared.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
@@ -145,11 +146,12 @@ def make_text(path: Path, total_bytes: int) -> str:
     chance = random.Random(1)
     words = [f"wort{number}z" for number in range(VOCABULARY)]
     frequent = [1.0 / (number + 1) for number in range(VOCABULARY)]
-    chance.shuffle(frequent)
+    chance.shuffle(words)
+    up_to = list(itertools.accumulate(frequent))
     written_bytes = 0
     with path.open("w") as file:
         while written_bytes < total_bytes:
-            drawn = chance.choices(words, frequent, k=10_000)
+            drawn = chance.choices(words, cum_weights=up_to, k=10_000)
             written_bytes += sum(
                 file.write(" ".join(drawn[at : at + WORDS_OF_A_LINE]) + "\n")
                 for at in range(0, len(drawn), WORDS_OF_A_LINE)
