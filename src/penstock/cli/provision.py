@@ -159,7 +159,7 @@ class Screen:
 
     def show(self, status: Status, report: CostReport, now_s: float) -> None:
         """One look."""
-        for event, workers in (("started", status.started), ("ended", status.ended)):
+        for event, workers in (("ended", status.ended), ("started", status.started)):
             for worker in workers:
                 self._tell({"event": event, "worker": worker}, f"{event} worker {worker}")
         if self.output.as_json:

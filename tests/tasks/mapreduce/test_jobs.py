@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tasks.mapreduce.in_process import InProcess
 
@@ -46,6 +46,7 @@ def all_lines(source: Path) -> list[bytes]:
     return [line for path in files_in([str(source)]) for line in lines_of(path.read_bytes())]
 
 
+@settings(deadline=None)  # files are written
 @given(data=st.binary(max_size=60).map(lambda b: b.replace(b"x", b"\n")), size=st.integers(1, 20))
 def test_every_line_is_in_one_split(tmp_path_factory, data: bytes, size: int) -> None:
     path = tmp_path_factory.mktemp("split") / "file"
@@ -127,6 +128,7 @@ def test_lines_are_sorted(source: Path, tmp_path: Path, reduces: int, memory: in
     assert (done.spilled_bytes > 0) is (memory == 64)
 
 
+@settings(deadline=None)
 @given(
     lines=st.lists(st.binary(max_size=6).map(lambda b: b.replace(b"\n", b"")), max_size=40),
     reduces=st.integers(1, 4),

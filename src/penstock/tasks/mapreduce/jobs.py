@@ -101,6 +101,18 @@ class Done:
     """Of intermediate results that went through files."""
 
 
+def results(maps: Sequence[Any], reduces: Sequence[Any]) -> list[Any]:
+    """What the reduces return. If one fails, the error of the map that is to blame is raised, if
+    there is one; all maps have ended by then, and write to no folder any more."""
+    try:
+        return [each.result() for each in reduces]
+    except Exception:
+        for error in [each.exception() for each in maps]:
+            if error is not None:
+                raise error from None
+        raise
+
+
 def write_part(path: str, data: Iterable[bytes]) -> None:
     """Writes a file of results, under its name only when it is whole: a second attempt may write
     the same at the same time."""

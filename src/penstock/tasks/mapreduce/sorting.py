@@ -14,7 +14,7 @@ from typing import Literal
 
 from penstock.errors import InvalidError
 from penstock.tasks.declare import task
-from penstock.tasks.mapreduce.jobs import Done, Job, Submits, write_part
+from penstock.tasks.mapreduce.jobs import Done, Job, Submits, results, write_part
 from penstock.tasks.mapreduce.shuffle import Output, Part, Spill, keep
 from penstock.tasks.mapreduce.splits import Split, joined, lines_of
 
@@ -49,7 +49,7 @@ def sort(app: Submits, job: Job, *, records: Records = "lines") -> Done:
             app.submit(reduce_sort, number, maps, job.part(number), job.memory_bytes)
             for number in range(job.reduces)
         ]
-        ends = [each.result() for each in reduces]
+        ends = results(maps, reduces)
     rows, spilled = (sum(each) for each in zip(*ends, strict=True))
     return Done(len(maps), job.reduces, rows, spilled)
 

@@ -9,7 +9,7 @@ from collections import Counter
 import msgspec
 
 from penstock.tasks.declare import task
-from penstock.tasks.mapreduce.jobs import Done, Job, Submits, write_part
+from penstock.tasks.mapreduce.jobs import Done, Job, Submits, results, write_part
 from penstock.tasks.mapreduce.shuffle import Output, keep
 from penstock.tasks.mapreduce.splits import Split
 
@@ -34,7 +34,7 @@ def wordcount(app: Submits, job: Job, *, ignore_case: bool = False) -> Done:
             app.submit(reduce_words, number, maps, job.part(number))
             for number in range(job.reduces)
         ]
-        ends = [each.result() for each in reduces]
+        ends = results(maps, reduces)
     rows, spilled = (sum(each) for each in zip(*ends, strict=True))
     return Done(len(maps), job.reduces, rows, spilled)
 

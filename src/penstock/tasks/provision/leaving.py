@@ -20,10 +20,10 @@ class Leaving:
         self._period_s = period_s
         self._idle_s = idle_s
         self._began_s = began_s
-        self._idle_since_s: float | None = began_s
+        self._idle_since_s: float | None = None
 
     def seen(self, busy: bool, now_s: float) -> None:
-        """The worker was looked at: it has tasks, or none."""
+        """The worker is ready, and was looked at: it has tasks, or none."""
         if busy:
             self._idle_since_s = None
         elif self._idle_since_s is None:

@@ -9,7 +9,7 @@ from penstock.tasks.provision.ledger import Ledger
 from penstock.tasks.provision.policy import Policy, Terms
 from penstock.tasks.provision.provider import Provider, WorkerInfo
 
-MAX_LOST = 5  # workers in a row that ended before they were ready
+MAX_LOST = 3  # workers in a row that ended before they were ready
 
 
 @dataclass(frozen=True, slots=True)
