@@ -93,7 +93,7 @@ def test_records_of_the_sort_benchmark(tasks: TaskApp, spark: Any, tmp_path: Pat
     ],
 )
 def test_found_lines(
-    tasks: TaskApp, spark: Any, source: Path, tmp_path: Path, pattern: str, terms: dict[str, bool]
+    tasks: TaskApp, spark: Any, source: Path, tmp_path: Path, pattern: str, terms: dict[str, Any]
 ) -> None:
     done = mapreduce.grep(tasks, job(source, tmp_path), pattern, **terms)
     found = apps.grep(apps.read_lines(spark, [str(source)]), pattern, **terms).select("value")

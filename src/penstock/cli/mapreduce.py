@@ -163,5 +163,5 @@ def grep_command(
     """Find lines of files."""
     from penstock.tasks.mapreduce import grep
 
-    terms = {"fixed": fixed, "ignore_case": ignore_case, "invert": invert}
-    running.run(places, partial(grep, pattern=pattern, **terms))
+    search = partial(grep, fixed=fixed, ignore_case=ignore_case, invert=invert)
+    running.run(places, partial(search, pattern=pattern))

@@ -163,8 +163,8 @@ class Screen:
             for worker in workers:
                 self._tell({"event": event, "worker": worker}, f"{event} worker {worker}")
         if self.output.as_json:
-            workers = [asdict(each) for each in status.workers]
-            look = {"event": "look", "waiting": status.waiting, "workers": workers}
+            seen = [asdict(each) for each in status.workers]
+            look = {"event": "look", "waiting": status.waiting, "workers": seen}
             self.output.line({**look, "costs": _costs(report)})
         elif self._live is not None:
             self._live.update(self._table(status, report), refresh=True)

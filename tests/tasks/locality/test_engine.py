@@ -6,7 +6,7 @@ import random
 from collections import Counter, defaultdict, deque
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.tasks.locality import Data, Directory, Engine, Run, Send
@@ -204,6 +204,7 @@ class World:
         return not any(queues) and not any(engine.held for engine in self.engines.values())
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     hosts=st.integers(1, 5),

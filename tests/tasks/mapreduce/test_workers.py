@@ -47,8 +47,7 @@ def test_words_are_counted_by_workers(tasks: TaskApp, source: Path, tmp_path: Pa
 def test_lines_are_sorted_by_workers(
     tasks: TaskApp, source: Path, tmp_path: Path, memory: int
 ) -> None:
-    terms = {"partition_bytes": 60_000, "reduces": 3, "memory_bytes": memory}
-    done = sort(tasks, Job([str(source)], str(tmp_path / "out"), **terms))
+    done = sort(tasks, Job([str(source)], str(tmp_path / "out"), 60_000, 3, memory))
     assert written(tmp_path / "out") == sorted(lines_of(source.read_bytes()))
     assert done.rows == LINES
 
