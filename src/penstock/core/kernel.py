@@ -104,6 +104,11 @@ class Kernel:
         self.staging = False  # the same for stages and reservations
         self.edges = False  # the same for messages that wait for entries, and all that tasks need
 
+    @property
+    def is_old(self) -> bool:
+        """Whether a node of the cluster may not know what tasks need of records."""
+        return self.shared and not self.edges
+
     # --- definitions -----------------------------------------------------------------------
 
     def define(self, info: StreamInfo) -> Stream:

@@ -35,7 +35,7 @@ from penstock.wire import frames
 from penstock.wire.batch import Header
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
-from penstock.wire.frames import Flag, PopBody, PopMode, Settle, SettleItem, Verb
+from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
 from penstock.wire.limits import MAX_PRIORITY
 
 MAX_WAITERS = 10_000  # of one queue
@@ -341,9 +341,7 @@ class Queues:
                 raise NotFoundError(f"there is no shard {item.shard}")
             self.kernel.served(item.shard)
             raise LeaseLostError(f"shard {item.shard} has no messages of this queue")
-        if item.op == Settle.RETURN and self.kernel.shared and not self.kernel.edges:
-            item = item._replace(op=int(Settle.NACK))  # a node that is older could not read it
-        change = rules.settle(queue, item, self.kernel.now_us)
+        change = rules.settle(queue, item, self.kernel.now_us, self.kernel.is_old)
         if change is None:
             return item.messages
         before = queue.leases.messages

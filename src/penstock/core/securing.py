@@ -119,7 +119,7 @@ class Securing:
 
     def _check_level(self, ack: m.TxnSettle) -> None:
         plain = ack.op == Settle.ACK and not ack.mask
-        if not plain and self.kernel.shared and not self.kernel.edges:
+        if not plain and self.kernel.is_old:
             raise UnavailableError(
                 "not all nodes of the cluster know how a transaction settles part of a lease yet",
                 advice="Upgrade the other nodes; this is possible as soon as all know it.",

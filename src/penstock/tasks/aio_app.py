@@ -18,7 +18,6 @@ from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
 from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
-from penstock.tasks.waiting import cancelled_error
 
 if TYPE_CHECKING:
     from penstock.tasks.progress import TaskProgress
@@ -132,16 +131,14 @@ class AsyncTaskApp:
         """A future for the kept outcome of any client's task; as `TaskApp.future`."""
         future = self._submitting.kept(task)
         self._check_open()
-        self._link.waiting.add([future.id], future)
-        self._link.look_up(future.id)
+        self._link.wait_for_kept(future.id, future)
         return future
 
     async def cancel(self, task: str | bytes | Parent) -> bool:
         """Asks that a task be cancelled; what the answer means stands at `TaskFuture.cancel`."""
         self._check_open()
         chosen = task_id_of(task)
-        if self._link.outbox.withdraw(chosen) is not None:
-            self._link.waiting.fail([chosen], cancelled_error(chosen))
+        if self._link.withdraw(chosen):
             return True
         await self._link.cancel(chosen)
         return False

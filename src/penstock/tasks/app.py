@@ -20,7 +20,6 @@ from penstock.tasks.portal import Portal
 from penstock.tasks.results import TaskResults
 from penstock.tasks.schedules.book import AsyncSchedules, Schedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
-from penstock.tasks.waiting import cancelled_error
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Fabric
@@ -162,16 +161,14 @@ class TaskApp:
         It waits for as long as there is none: also if there will never be one."""
         future = self._submitting.kept(task)
         self._check_open()
-        self._link.waiting.add([future.id], future)
-        self._portal.soon(lambda: self._link.look_up(future.id))
+        self._portal.soon(lambda: self._link.wait_for_kept(future.id, future))
         return future
 
     def cancel(self, task: str | bytes | Parent) -> bool:
         """Asks that a task be cancelled; what the answer means stands at `TaskFuture.cancel`."""
         self._check_open()
         chosen = task_id_of(task)
-        if self._link.outbox.withdraw(chosen) is not None:
-            self._link.waiting.fail([chosen], cancelled_error(chosen))
+        if self._link.withdraw(chosen):
             return True
         asking = self._portal.start(self._link.cancel(chosen))
         if not self._portal.inside:

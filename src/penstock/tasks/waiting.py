@@ -29,6 +29,25 @@ class Counts(NamedTuple):
     failed: int  # of those that have ended: without a result
 
 
+class _Several:
+    """All who wait for one task."""
+
+    def __init__(self, sinks: list[Sink]) -> None:
+        self.sinks = sinks
+
+    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
+        for sink in self.sinks:
+            if sink.settle(task, outcome):
+                sink.settled()
+        return False
+
+    def settled(self) -> None: ...
+
+    def fail(self, task: bytes, error: PenstockError) -> None:
+        for sink in self.sinks:
+            sink.fail(task, error)
+
+
 class Waiting:
     """The tasks of one client that have no outcome yet.
 
@@ -59,9 +78,23 @@ class Waiting:
         """Has `sink` told of these tasks. Before they are sent: an outcome may come at once."""
         self._sinks.update(dict.fromkeys(tasks, sink))
 
-    def remove(self, task: bytes) -> Sink | None:
-        """Nobody is told of this task any more; who would have been."""
-        return self._sinks.pop(task, None)
+    def join(self, task: bytes, sink: Sink) -> None:
+        """As `add`, for a task that others may wait for already."""
+        others = self._sinks.get(task)
+        if others is None:
+            self._sinks[task] = sink
+        elif isinstance(others, _Several):
+            self._sinks[task] = _Several([*others.sinks, sink])
+        else:
+            self._sinks[task] = _Several([others, sink])
+
+    def leave(self, task: bytes, sink: Sink) -> None:
+        """This one is not told of the task any more; others who wait for it are."""
+        found = self._sinks.get(task)
+        if found is sink:
+            del self._sinks[task]
+        elif isinstance(found, _Several):
+            self._sinks[task] = _Several([each for each in found.sinks if each is not sink])
 
     def take_in(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> int:
         """A batch of outcomes came; for how many of them somebody waited. A batch has outcomes for
