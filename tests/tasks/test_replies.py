@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import threading
@@ -15,8 +16,11 @@ from tests.tasks.tiny_worker import TinyWorker
 
 import penstock
 from penstock.errors import NotFoundError
-from penstock.tasks.envelope import TaskCall
+from penstock.tasks.envelope import Status, TaskCall, TaskOutcome, encode
 from penstock.tasks.names import REPLY_RETENTION_S, streams_of
+from penstock.tasks.replies import Replies
+from penstock.tasks.streams import open_streams
+from penstock.tasks.waiting import Waiting
 from penstock.testing import FakeClock, memory_fabric
 
 WAIT_S = 60.0
@@ -54,27 +58,40 @@ def test_futures_outlive_the_node(node: NodeProcess) -> None:
 
 
 def test_outcomes_that_were_dropped_unread_are_looked_for_among_the_kept(
-    caplog: pytest.LogCaptureFixture,
+    fabric: penstock.Fabric, app: penstock.TaskApp, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = FakeClock()
-    with memory_fabric(clock, timeout=WAIT_S) as fabric, caplog.at_level(logging.WARNING):
-        app = fabric.tasks("default")
-        held, stuck = threading.Event(), threading.Event()
-        kept = app.submit(functions.square, 3, keep=10 * REPLY_RETENTION_S)
-        app.flush()
-        app._portal.soon(lambda: (stuck.set(), held.wait()))  # the client sleeps
-        assert stuck.wait(WAIT_S)
-        with TinyWorker(fabric):
-            results = fabric.table(streams_of("default").results, create=False)
-            with results.watch() as changes:
-                if results.get(kept.id) is None:
-                    next(changes)
-        replies = fabric.topic(streams_of("default").replies, create=False)
-        while any(end > start for start, end in replies.offsets()):
-            clock.advance(REPLY_RETENTION_S)
-        held.set()
+    kept, fleeting = app.submit(functions.square, 3), app.submit(functions.square, 4, keep=0)
+    app.flush()
+    results = fabric.table(streams_of("default").results, create=False)
+    results.put(kept.id, encode(TaskOutcome(Status.DONE, b"\x09")))
+    with caplog.at_level(logging.WARNING):
+        app._portal.soon(app._link._missed)
         assert kept.result(WAIT_S) == 9
-        assert "dropped" in caplog.text
+    assert "dropped" in caplog.text
+    assert not fleeting.done(), "its outcome may still come"
+
+
+def test_a_reader_that_was_overtaken_by_retention_says_so() -> None:
+    clock, missed = FakeClock(), threading.Event()
+    client, task = bytes(8), bytes(16)
+    outcome = encode(TaskOutcome(Status.DONE, b"\x09"))
+
+    async def main(fabric: penstock.Fabric) -> None:
+        async with fabric._asynchronous() as twin:
+            replies = (await open_streams(twin, "default")).replies
+            listening = Replies(replies, Waiting(client), client, missed.set)
+            await listening.locate()
+            await replies.publish(outcome, key=task, partition=0)
+            while (await replies.offsets())[0][0] == 0:
+                clock.advance(REPLY_RETENTION_S)
+                await replies.publish(outcome, key=task, partition=0)
+            run = asyncio.create_task(listening.run())
+            await asyncio.to_thread(missed.wait, WAIT_S)
+            run.cancel()
+
+    with memory_fabric(clock, timeout=WAIT_S) as fabric:
+        asyncio.run(main(fabric))
+    assert missed.is_set()
 
 
 def test_who_waits_is_told_when_no_outcome_can_come_any_more(

@@ -10,6 +10,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -28,6 +29,9 @@ class TaskProgress(Progress):
     def __init__(
         self, counts: Callable[[], Counts], description: str, console: Console | None = None
     ) -> None:
+        self._counts = counts
+        self._before = counts()
+        self._shown: TaskID | None = None  # it is drawn while it is made
         super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -37,8 +41,6 @@ class TaskProgress(Progress):
             TimeRemainingColumn(),
             console=console or Console(stderr=True),
         )
-        self._counts = counts
-        self._before = Counts(0, 0, 0)
         self._shown = self.add_task(description, total=None, failed="")
 
     def start(self) -> None:
@@ -49,14 +51,15 @@ class TaskProgress(Progress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Called whenever the bar is drawn: reads the figures first."""
-        now, before = self._counts(), self._before
-        failed = now.failed - before.failed
-        self.update(
-            self._shown,
-            total=now.submitted - before.submitted,
-            completed=now.ended - before.ended,
-            failed=f"{failed:,} failed" if failed else "",
-        )
+        if self._shown is not None:
+            now, before = self._counts(), self._before
+            failed = now.failed - before.failed
+            self.update(
+                self._shown,
+                total=now.submitted - before.submitted,
+                completed=now.ended - before.ended,
+                failed=f"{failed:,} failed" if failed else "",
+            )
         yield from super().get_renderables()
 
     def __enter__(self) -> Self:

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.client.aio_streams import AsyncTopic
-from penstock.client.ops_topic import FOLLOW_S, PartitionReader
-from penstock.errors import PenstockError
+from penstock.client.ops_topic import FOLLOW_S, PartitionReader, starting_offsets
+from penstock.errors import NotFoundError, PenstockError
 from penstock.tasks.names import reply_partition
 from penstock.tasks.waiting import Waiting
+from penstock.wire.batch import Batch
 
 _READ_BYTES = 1 << 20
 _PAUSE_S = 0.2  # after an error that may pass
@@ -40,17 +41,24 @@ class Replies:
         """Takes outcomes in until it is cancelled. If an error will not pass, all who wait are told
         of it, and it ends."""
         while True:
-            reached = self._reader.offset or 0
             try:
-                batches = await self._topic._run(self._reader.read(FOLLOW_S))
+                batches = await self._batches()
             except PenstockError as error:
                 if not error.retriable:
                     self._waiting.fail_all(error)
                     return
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            begins = batches[0].header.base if batches else self._reader.offset or 0
-            if begins > reached:
-                self._missed()
             for batch in batches:
                 self._waiting.take_in(batch.keys, batch.values)
+
+    async def _batches(self) -> list[Batch]:
+        topic, reader = self._topic, self._reader
+        try:
+            batches: list[Batch] = await topic._run(reader.read(FOLLOW_S))
+        except NotFoundError:  # the offset is gone; or the topic, and then this raises it again
+            starts = await topic._run(starting_offsets(topic, "start", [reader.partition]))
+            reader.offset = starts[reader.partition]
+            self._missed()
+            return []
+        return batches
