@@ -84,7 +84,7 @@ def test_records_of_the_sort_benchmark(tasks: TaskApp, spark: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     ("pattern", "terms"),
     [
-        ("a.*z", {}),
+        ("a[^9]*z", {}),  # a dot is something else to Java: no carriage return
         ("abc", {"ignore_case": True}),
         ("xyz", {"fixed": True}),
         ("É", {"fixed": True, "ignore_case": True}),
