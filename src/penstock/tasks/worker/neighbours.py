@@ -31,6 +31,7 @@ class Neighbours:
         self._placing = placing
         self._blocks = blocks
         self._deliveries = deliveries
+        self._draining = False
 
     async def open(self) -> None:
         """Says what data this host has."""
@@ -65,10 +66,13 @@ class Neighbours:
         """Sends what is to be sent; at most `room` jobs that are to run here now."""
         runs, gone = await self._placing.due(room)
         self._deliveries.settled(gone)
+        if self._draining:
+            self.drain()
         return [run.task.item for run in runs]
 
     def drain(self) -> None:
-        """Gives back what has not begun."""
+        """Gives back what has not begun, now and whenever something comes."""
+        self._draining = True
         left = self._placing.engine.drain()
         self._deliveries.give_back([GiveBack(leased.item) for leased in left])
 
