@@ -162,3 +162,16 @@ def test_a_task_whose_lease_was_lost_is_not_sent(tmp_path: Path) -> None:
         assert (await there.queue.stats())["messages"] == 0
 
     run(tmp_path, story)
+
+
+def test_a_worker_that_was_taken_for_dead_says_again_what_it_has(tmp_path: Path) -> None:
+    async def story(hosts: Hosts) -> None:
+        here, there = await hosts.start("here"), await hosts.start("there")
+        await there.own(["block"])
+        await until(knows(here.directory, "block", "there"))
+        assert there._session is not None
+        await there._session.close()  # as if it had slept for too long
+        await until(knows(here.directory, "block", ""))
+        await until(knows(here.directory, "block", "there"))
+
+    run(tmp_path, story)

@@ -34,7 +34,6 @@ _MAX_DELIVERIES = 1_000_000  # workers count attempts, not the queue
 
 _log = logging.getLogger("penstock.worker")
 
-
 T = TypeVar("T")
 
 
@@ -84,42 +83,67 @@ class Placing(Generic[T]):
         self._depth = depth
         self._session_s = session_s
         self._session: AsyncSession | None = None
-        self._following: list[asyncio.Task[None]] = []
+        self._owned: set[str] = set()
+        self._duties: list[asyncio.Task[None]] = []
         self._queues: dict[str, AsyncQueue] = {}
 
     async def open(self) -> None:
         """Makes the host's queue, and says that this worker takes what is sent there: until
         `close`, or until its session ends with it. What others say is known a moment later."""
         self.queue = await self._queue_at(self._host)
-        for prefix in (BLOCK_PREFIX, HOST_PREFIX):
-            following = follow(self._control, prefix, self._heard)
-            self._following.append(asyncio.create_task(following))
-        self._session = await self._fabric.session(self._session_s)
-        key, host = host_key(self._worker), self._host.encode()
-        await self._control.put(key, host, session=self._session)
-        self.directory.put(key, host)
+        await self._register()
+        self._duties = [
+            asyncio.create_task(follow(self._control, prefix, self._heard))
+            for prefix in (BLOCK_PREFIX, HOST_PREFIX)
+        ]
+        self._duties.append(asyncio.create_task(self._stay()))
 
     async def close(self) -> None:
         """The host's data and queue are not this worker's any more."""
-        for each in self._following:
+        for each in self._duties:
             each.cancel()
-        await asyncio.gather(*self._following, return_exceptions=True)
+        await asyncio.gather(*self._duties, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
     async def own(self, blocks: Iterable[str]) -> None:
         """Says that the host has these blocks; others know it a moment later."""
         for block in blocks:
-            key, host = block_key(block, self._worker), self._host.encode()
-            await self._control.put(key, host, session=self._session)
-            self.directory.put(key, host)
+            self._owned.add(block)
+            await self._say(block_key(block, self._worker))
 
     async def disown(self, blocks: Iterable[str]) -> None:
         """Says that this worker does not vouch for them any more."""
         for block in blocks:
+            self._owned.discard(block)
             key = block_key(block, self._worker)
             await self._control.delete(key)
             self.directory.remove(key)
+
+    async def _register(self) -> None:
+        """Says in a new session all that this worker has said."""
+        self._session = await self._fabric.session(self._session_s)
+        await self._say(host_key(self._worker))
+        for block in sorted(self._owned):
+            await self._say(block_key(block, self._worker))
+
+    async def _say(self, key: bytes) -> None:
+        host = self._host.encode()
+        await self._control.put(key, host, session=self._session)
+        self.directory.put(key, host)
+
+    async def _stay(self) -> None:
+        """Says it all again if the session was lost: this worker was taken for dead; for ever."""
+        while True:
+            await asyncio.sleep(self._session_s / 2)
+            if self._session is None or self._session.alive:
+                continue
+            try:
+                await self._register()
+            except PenstockError as error:
+                if not error.retriable:
+                    raise
+                _log.warning("others are not told of this host's data now: %s", error)
 
     def _heard(self, entry: Entry) -> None:
         if entry.version:
