@@ -36,6 +36,27 @@ class Kind(StrEnum):
     ASYNC = "async"
 
 
+Host = Annotated[
+    str | None,
+    typer.Option("--host", metavar="NAME", help="Take tasks whose data is on this host."),
+]
+Blocks = Annotated[
+    list[str] | None,
+    typer.Option("--block", metavar="NAME", help="Data that the host has. May be repeated."),
+]
+Period = Annotated[
+    float | None,
+    typer.Option(
+        "--period", parser=duration, metavar="TIME",
+        help="Paid in such periods: end when idle, near the end of one.",
+    ),
+]  # fmt: skip
+Idle = Annotated[
+    float,
+    typer.Option("--idle", parser=duration, metavar="TIME", help="With --period: so long."),
+]
+
+
 def worker(
     modules: Annotated[
         list[str], typer.Argument(metavar="MODULE|FILE.py", help="Where the tasks are declared.")
@@ -61,25 +82,10 @@ def worker(
         Path | None,
         typer.Option("--pickle-key", metavar="FILE", help="Take pickles signed with this key."),
     ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option("--host", metavar="NAME", help="Take tasks whose data is on this host."),
-    ] = None,
-    block: Annotated[
-        list[str] | None,
-        typer.Option("--block", metavar="NAME", help="Data that the host has. May be repeated."),
-    ] = None,
-    period: Annotated[
-        float | None,
-        typer.Option(
-            "--period", parser=duration, metavar="TIME",
-            help="Paid in such periods: end when idle, near the end of one.",
-        ),
-    ] = None,
-    idle: Annotated[
-        float,
-        typer.Option("--idle", parser=duration, metavar="TIME", help="With --period: so long."),
-    ] = 60.0,
+    host: Host = None,
+    block: Blocks = None,
+    period: Period = None,
+    idle: Idle = 60.0,
     url: Url = DEFAULT_URL,
     namespace: Namespace = "default",
     timeout: Annotated[
