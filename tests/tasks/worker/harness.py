@@ -52,9 +52,13 @@ class WorkerProcess:
     def start(self) -> None:
         self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        told = self.process.stdout.readline()
-        assert told, "the worker did not start"
-        assert json.loads(told)["event"] == "started"
+        try:
+            told = self.process.stdout.readline()
+            assert told, "the worker did not start"
+            assert json.loads(told)["event"] == "started"
+        except BaseException:
+            self.kill()
+            raise
 
     def executors(self) -> list[int]:
         """The ids of its executor processes."""

@@ -3,6 +3,7 @@ owner of some of them dies."""
 
 from __future__ import annotations
 
+import pytest
 from tests.node.test_cluster import Nodes, wait_for
 from tests.node.test_cluster import nodes as nodes
 from tests.tasks.worker.harness import Caller, WorkerProcess
@@ -11,6 +12,7 @@ from tests.tasks.worker.test_kills import check
 import penstock
 
 
+@pytest.mark.timeout(400)
 def test_tasks_outlive_a_node(nodes: Nodes):
     nodes.start(1, 2, 3)
     wait_for(lambda: nodes.whole(1, 2, 3), 60)

@@ -25,7 +25,7 @@ def now_us() -> int:
 
 
 class Deliveries:
-    """What was leased, by number; a delivery is forgotten with its last row."""
+    """What was leased, by number. A delivery is forgotten with its last row."""
 
     def __init__(self, lease_s: float, figures: Figures) -> None:
         self._lease_s = lease_s
@@ -85,7 +85,7 @@ class Deliveries:
         try:
             await self._held[number].extend(self._lease_s, rows)
         except ConflictError:
-            _log.warning("a lease was lost: others may run its tasks, too")
+            pass  # a row was settled meanwhile; or lost, and then its outcome will be refused
         except PenstockError as error:
             _log.warning("leases were not extended: %s", error)
             self._leases.failed(number)
