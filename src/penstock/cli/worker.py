@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -119,6 +118,8 @@ async def _work(
     output: Output,
     paid: Leaving | None,
 ) -> None:
+    import asyncio
+
     from penstock.client.aio import connect
     from penstock.tasks.worker.worker import open_puller, worker_name
 
@@ -147,6 +148,8 @@ async def _work(
 
 
 def _listen_to_signals(puller: Puller, output: Output) -> None:
+    import asyncio
+
     def told() -> None:
         if puller.dispatch.draining:
             puller.stop()
@@ -161,6 +164,8 @@ def _listen_to_signals(puller: Puller, output: Output) -> None:
 
 async def _leave(puller: Puller, paid: Leaving, output: Output) -> None:
     """Ends the worker when it is idle, and further time would have to be paid for."""
+    import asyncio
+
     while True:
         await asyncio.sleep(min(LOOK_S, paid.margin_s / 3))
         paid.seen(puller.dispatch.jobs > 0, time.monotonic())
@@ -172,6 +177,8 @@ async def _leave(puller: Puller, paid: Leaving, output: Output) -> None:
 
 async def _report(puller: Puller, settings: WorkerSettings, output: Output) -> None:
     """A line every second: on a terminal always the same one; as JSON, one after the other."""
+    import asyncio
+
     if not output.as_json and not sys.stderr.isatty():
         return
     before = puller.figures.as_dict()
