@@ -10,6 +10,7 @@ import itertools
 import json
 import random
 import shutil
+import signal
 import statistics
 import sys
 import time
@@ -188,6 +189,7 @@ def bench_mapreduce(
     results: Annotated[Path, typer.Option(help="Where JSON and the table go.")] = RESULTS,
 ) -> None:
     """Measure MapReduce by tasks and by Spark, over the same partitions, in one run."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that workers are ended
     folder = fresh_folder(NAME)
     found: list[Timed] = []
     try:
