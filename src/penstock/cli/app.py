@@ -15,8 +15,10 @@ from penstock.cli import (
     consume,
     doctor,
     group,
+    mapreduce,
     metrics,
     pipeline,
+    provision,
     publication,
     queue,
     serve,
@@ -44,6 +46,8 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.command()(consume.consume)
 app.command()(worker.worker)
+app.command()(provision.provision)
+app.add_typer(mapreduce.app, name="mapreduce")
 app.add_typer(table.app, name="table")
 app.add_typer(publication.app, name="publication")
 app.add_typer(cluster.app, name="cluster")

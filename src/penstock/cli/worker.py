@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from enum import StrEnum
 from pathlib import Path
+from socket import gethostname
 from typing import Annotated
 
 import typer
@@ -21,6 +23,27 @@ class Kind(StrEnum):
     PROCESS = "process"
     THREAD = "thread"
     ASYNC = "async"
+
+
+Host = Annotated[
+    str | None,
+    typer.Option("--host", metavar="NAME", help="Take tasks whose data is on this host."),
+]
+Blocks = Annotated[
+    list[str] | None,
+    typer.Option("--block", metavar="NAME", help="Data that the host has. May be repeated."),
+]
+Period = Annotated[
+    float | None,
+    typer.Option(
+        "--period", parser=duration, metavar="TIME",
+        help="Paid in such periods: end when idle, near the end of one.",
+    ),
+]  # fmt: skip
+Idle = Annotated[
+    float,
+    typer.Option("--idle", parser=duration, metavar="TIME", help="With --period: so long."),
+]
 
 
 def worker(
@@ -54,6 +77,10 @@ def worker(
     address: Annotated[
         str, typer.Option("--address", help="Told to the other members of a gang.")
     ] = "",
+    host: Host = None,
+    block: Blocks = None,
+    period: Period = None,
+    idle: Idle = 60.0,
     url: Url = DEFAULT_URL,
     namespace: Namespace = "default",
     timeout: Annotated[
@@ -69,11 +96,14 @@ def worker(
         from penstock.cli.worker_run import Gangs, work
         from penstock.client.aio import connect
         from penstock.node.node import run_loop
+        from penstock.tasks.provision.leaving import Leaving
         from penstock.tasks.worker.settings import WorkerSettings
 
         settings = WorkerSettings(
             tuple(modules), tasks, concurrency, kind.value, tuple(allow or ()), lease, drain,
             None if pickle_key is None else pickle_key.read_bytes(),
+            host=host or (gethostname() if block else ""), blocks=tuple(block or ()),
         )  # fmt: skip
         connecting = connect(url, timeout, namespace, name="worker")
-        run_loop(work(connecting, settings, Gangs(gangs, address), Output(json)))
+        paid = None if period is None else Leaving(period, idle, time.monotonic())
+        run_loop(work(connecting, settings, Gangs(gangs, address), Output(json), paid))

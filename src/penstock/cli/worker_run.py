@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from typing import Any, NamedTuple
 
 from penstock.cli.output import Output
 from penstock.client.aio import Connecting
 from penstock.tasks.gangs.places import GangPlaces, open_places
+from penstock.tasks.provision.leaving import Leaving
 from penstock.tasks.worker.puller import Puller
 from penstock.tasks.worker.settings import WorkerSettings
 from penstock.tasks.worker.worker import open_puller, worker_name
 
 REPORT_S = 1.0
+LOOK_S = 1.0
 
 
 class Gangs(NamedTuple):
@@ -25,9 +28,14 @@ class Gangs(NamedTuple):
 
 
 async def work(
-    connecting: Connecting, settings: WorkerSettings, gangs: Gangs, output: Output
+    connecting: Connecting,
+    settings: WorkerSettings,
+    gangs: Gangs,
+    output: Output,
+    paid: Leaving | None = None,
 ) -> None:
-    """Runs a worker until it is told to end by a signal; tells of its beginning and end."""
+    """Runs a worker until it is told to end by a signal, or by what its time costs; tells of its
+    beginning and end."""
     async with connecting as fabric:
         puller = await open_puller(fabric, settings)
         places = await open_places(fabric, settings, gangs.places, worker_name(), gangs.address)
@@ -37,14 +45,17 @@ async def work(
         except BaseException:
             await puller.close()
             raise
-        reporting = asyncio.create_task(_report(puller, settings, output))
+        aside = [asyncio.create_task(_report(puller, settings, output))]
+        if paid is not None:
+            aside.append(asyncio.create_task(_leave(puller, places, paid, output)))
         told = {"event": "started", "worker": worker_name(), "tasks": settings.task_set}
         output.record(told, f"worker {worker_name()} runs tasks of {settings.task_set!r}")
         sys.stdout.flush()
         try:
             await _run_both(puller, places)
         finally:
-            reporting.cancel()
+            for each in aside:
+                each.cancel()
         figures = puller.figures.as_dict()
         text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in figures.items())
         output.record({"event": "stopped", **figures}, f"stopped: {text}")
@@ -79,6 +90,18 @@ def _listen_to_signals(
         loop.add_signal_handler(number, told)
 
 
+async def _leave(puller: Puller, places: GangPlaces, paid: Leaving, output: Output) -> None:
+    """Ends the worker when it is idle, and further time would have to be paid for."""
+    while True:
+        await asyncio.sleep(min(LOOK_S, paid.margin_s / 3))
+        paid.seen(puller.dispatch.jobs > 0 or places.busy, time.monotonic())
+        if paid.should_leave(time.monotonic()):
+            output.note("nothing to do, and the paid time is nearly over")
+            puller.drain()
+            places.drain()
+            return
+
+
 async def _report(puller: Puller, settings: WorkerSettings, output: Output) -> None:
     """A line every second: on a terminal always the same one; as JSON, one after the other."""
     if not output.as_json and not sys.stderr.isatty():
@@ -110,5 +133,6 @@ def _line(
         "running": running,
         "done_per_s": round(rates["done"] / REPORT_S),
         "utilisation": round(min(used, 1.0), 3),
+        "busy_s": round(now["busy_us"] / 1e6 / settings.concurrency, 3),
         **{name: count for name, count in now.items() if name != "busy_us"},
     }

@@ -68,12 +68,13 @@ class AsyncTaskApp:
         retries: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # of the task
         on_failure: str = "fail",
+        block: str = "",
         **kwargs: Any,
     ) -> AsyncTaskFuture[Any]:
         """Has a worker call the function; a future of its result, to be awaited. As
         `TaskApp.submit`; this waits only if very much waits to be sent."""
         options = CallOptions(
-            task_id, priority, delay, keep, retries, timeout, on_failure
+            task_id, priority, delay, keep, retries, timeout, on_failure, block
         )
         return await self.submit_call((function, args, kwargs), options)
 
@@ -119,11 +120,12 @@ class AsyncTaskApp:
         retries: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # of the task
         on_failure: str = "fail",
+        block: str = "",
         **kwargs: Any,
     ) -> TaskRef:
         """As `submit`, but nobody waits for the outcome; as `TaskApp.post`."""
         options = CallOptions(
-            task_id, priority, delay, keep, retries, timeout, on_failure
+            task_id, priority, delay, keep, retries, timeout, on_failure, block
         )
         posted, parcel = self._submitting.posted((function, args, kwargs), options)
         await self._offer(parcel)

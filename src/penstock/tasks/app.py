@@ -84,6 +84,7 @@ class TaskApp:
         retries: int | None = None,
         timeout: float | None = None,
         on_failure: str = "fail",
+        block: str = "",
         **kwargs: Any,
     ) -> TaskFuture[Any]:
         """Has a worker call the function; returns at once with a future of its result.
@@ -94,11 +95,13 @@ class TaskApp:
         this one "fail"s, is "skip"ped, or is "run" all the same. `task_id`: the same name again is
         the same task. `priority`: 0 to 15, higher first. `delay`: seconds before it may run.
         `keep`: seconds that its outcome is kept for others, an hour unless said otherwise; 0: not
-        at all. `retries` and `timeout` instead of the declared ones. SerialisationError if an
-        argument cannot be sent; if sending fails, the future has the reason.
+        at all. `retries` and `timeout` instead of the declared ones. `block`: the data that it
+        works on; it runs on a host that has it, unless that has too much to do.
+        SerialisationError if an argument cannot be sent; if sending fails, the future has the
+        reason.
         """
         options = CallOptions(
-            task_id, priority, delay, keep, retries, timeout, on_failure
+            task_id, priority, delay, keep, retries, timeout, on_failure, block
         )
         return self.submit_call((function, args, kwargs), options)
 
@@ -147,12 +150,13 @@ class TaskApp:
         retries: int | None = None,
         timeout: float | None = None,
         on_failure: str = "fail",
+        block: str = "",
         **kwargs: Any,
     ) -> TaskRef:
         """As `submit`, but nobody waits for the outcome: costs no memory here. What it returns may
         be an argument of other submissions. Errors of sending are raised by `flush`."""
         options = CallOptions(
-            task_id, priority, delay, keep, retries, timeout, on_failure
+            task_id, priority, delay, keep, retries, timeout, on_failure, block
         )
         posted, parcel = self._submitting.posted((function, args, kwargs), options)
         self._offer(parcel)

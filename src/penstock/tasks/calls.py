@@ -33,6 +33,7 @@ class CallOptions(NamedTuple):
     retries: int | None = None
     timeout: float | None = None
     on_failure: str = "fail"
+    block: str = ""
 
 
 DEFAULT = CallOptions()
@@ -47,6 +48,7 @@ class Form(NamedTuple):
     backoff_ms: int
     timeout_ms: int
     keep_ms: int
+    block: str
 
 
 class Caller:
@@ -94,6 +96,7 @@ class Caller:
             declared.backoff_ms,
             declared.timeout_ms if timeout is None else checked_timeout(timeout),
             kept_ms if keep is None else milliseconds("keep", keep),
+            checked_block(options.block),
         )
 
     def call(
@@ -101,10 +104,10 @@ class Caller:
     ) -> tuple[bytes, list[bytes]]:
         """What is pushed for a call, and the ids of the tasks whose results are its arguments."""
         arguments, parents = self.codec.pack_call(args, kwargs)
-        function, reply, retries, backoff_ms, timeout_ms, keep_ms = form
+        function, reply, retries, backoff_ms, timeout_ms, keep_ms, block = form
         call = TaskCall(
             function, arguments, task, reply, now_us(),
-            retries, backoff_ms, timeout_ms, keep_ms, parents,
+            retries, backoff_ms, timeout_ms, keep_ms, parents, block,
         )  # fmt: skip
         value = encode(call)
         if len(value) > MAX_CALL_BYTES:
@@ -122,3 +125,10 @@ def checked_priority(priority: int) -> int:
     if not 0 <= priority <= MAX_PRIORITY:
         raise InvalidError(f"priority {priority}: use 0 to {MAX_PRIORITY}")
     return priority
+
+
+def checked_block(block: str) -> str:
+    """The name of the data that a task works on; empty: none in particular."""
+    if not isinstance(block, str):
+        raise InvalidError(f"block must be a name, not {block!r}")
+    return block

@@ -33,6 +33,11 @@ class GangPlaces:
             if not task.cancelled():
                 task.result()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a gang runs in any of them."""
+        return any(worker.busy for worker in self._workers)
+
     def drain(self) -> None:
         """Takes no more gangs; those that run may end."""
         for worker in self._workers:

@@ -52,6 +52,7 @@ class GangWorker:
         """`address` is told to the other members of its gangs. Who is silent for `session_s` is
         gone, and missed within twice that."""
         self.gangs_done = 0  # attempts that it took part in, however they ended
+        self.busy = False  # whether it is a member of a gang now
         self._fabric = fabric
         self._streams = streams
         self._members = members
@@ -103,7 +104,11 @@ class GangWorker:
             _log.exception("a gang that cannot be read is a dead letter now")
             await seat.message.dead()
             return True
-        await self._take_part(seat, gang)
+        self.busy = True
+        try:
+            await self._take_part(seat, gang)
+        finally:
+            self.busy = False
         self.gangs_done += 1
         return True
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from typing import Any
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncDelivery
+from penstock.client.aio_streams import AsyncQueue
 from penstock.errors import PenstockError
+from penstock.tasks.locality.placing import Placing
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.arriving import Arrivals
 from penstock.tasks.worker.completing import Completer, Over
@@ -32,6 +35,7 @@ from penstock.tasks.worker.jobs import (
     Send,
     TakeBack,
 )
+from penstock.tasks.worker.neighbours import Neighbours
 from penstock.tasks.worker.outcomes import broken_outcome
 from penstock.tasks.worker.pacing import Pacing
 from penstock.tasks.worker.protocol import Results, Returned, ToPuller
@@ -68,7 +72,13 @@ class Puller:
         self._over = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
         self._work: list[asyncio.Task[None]] = []
-        self._popping: asyncio.Task[AsyncDelivery | None] | None = None
+        self._popping: set[asyncio.Task[AsyncDelivery | None]] = set()
+        self._neighbours: Neighbours | None = None
+        if settings.host:
+            placing: Placing[Job] = Placing(
+                fabric, streams.control, settings.task_set, settings.host, name
+            )
+            self._neighbours = Neighbours(placing, settings.blocks, self._deliveries)
 
     # --- from beginning to end -------------------------------------------------------------
 
@@ -76,19 +86,24 @@ class Puller:
         """Starts executors; returns when the first is ready. UnavailableError, with the reason, if
         none can be. `run` has to follow in any case, or `close`."""
         await self._crew.start()
+        if self._neighbours is not None:
+            await self._neighbours.open()
 
     async def run(self) -> None:
         """Works until it is told to end and everything is settled or given back. An error that
         does not pass ends it, too; executors are gone in any case."""
         loop = asyncio.get_running_loop()
         try:
-            duties = (
-                self._pull(),
+            duties: list[Coroutine[Any, Any, None]] = [
+                self._pull(self._streams.queue),
                 self._deliveries.extend(),
                 self._arrivals.watch_cancels(self._cancelled),
                 Scheduling(self._streams.queue, self._streams.control).run(),
                 self._crew.failed(),
-            )
+            ]
+            if self._neighbours is not None:
+                duties.append(self._pull(self._neighbours.queue, moved=True))
+                duties.append(self._neighbours.adopt(self._adopt))
             self._work = [loop.create_task(each) for each in duties]
             over = loop.create_task(self._over.wait())
             await asyncio.wait([over, *self._work], return_when=asyncio.FIRST_COMPLETED)
@@ -111,6 +126,9 @@ class Puller:
             self._ticking.cancel()
         await self._pacing.close()
         await self._crew.close()
+        if self._neighbours is not None:
+            with suppress(PenstockError):
+                await self._neighbours.close()
         with suppress(PenstockError):
             await self._streams.queue.flush()
 
@@ -122,8 +140,10 @@ class Puller:
         self.dispatch.drain()
         self._crew.shrink()
         self._pacing.drain()
-        if self._popping is not None:
-            self._popping.cancel()
+        if self._neighbours is not None:
+            self._neighbours.drain()
+        for pop in self._popping:
+            pop.cancel()
         self._act()
         asyncio.get_running_loop().call_later(self._settings.drain_s, self.stop)
 
@@ -140,7 +160,8 @@ class Puller:
 
     # --- pulling ---------------------------------------------------------------------------
 
-    async def _pull(self) -> None:
+    async def _pull(self, queue: AsyncQueue, moved: bool = False) -> None:
+        """Pulls from a queue for ever. `moved`: what is there was sent by other hosts."""
         pause_s = PAUSE_S
         while True:
             wanted = self.dispatch.wanted()
@@ -148,9 +169,12 @@ class Puller:
                 self._room.clear()
                 await self._room.wait()
                 continue
+            if self._neighbours is not None and self._neighbours.waiting:
+                await self._begin(await self._neighbours.due(wanted))
+                continue
             asked_us = now_us()
             try:
-                delivery = await self._pop(wanted)
+                delivery = await self._pop(queue, wanted)
             except PenstockError as error:
                 if not error.retriable:
                     raise
@@ -161,23 +185,42 @@ class Puller:
             pause_s = PAUSE_S
             if delivery is not None:
                 # The lease began after the pop was asked for, unless it waited: then just now.
-                await self._arrived(delivery, max(asked_us, now_us() - 1_000_000))
+                await self._arrived(delivery, max(asked_us, now_us() - 1_000_000), moved)
 
-    async def _pop(self, wanted: int) -> AsyncDelivery | None:
-        pop = self._streams.queue.pop_batch(wanted, POP_S, self._settings.lease_s)
-        self._popping = asyncio.get_running_loop().create_task(pop)
+    async def _pop(self, queue: AsyncQueue, wanted: int) -> AsyncDelivery | None:
+        waiting = queue.pop_batch(wanted, POP_S, self._settings.lease_s)
+        pop = asyncio.get_running_loop().create_task(waiting)
+        self._popping.add(pop)
         try:
-            return await self._popping
+            return await pop
         except asyncio.CancelledError:
             if not self.dispatch.draining:
                 raise
             return None
+        finally:
+            self._popping.discard(pop)
 
-    async def _arrived(self, delivery: AsyncDelivery, since_us: int) -> None:
+    async def _adopt(self, queue: AsyncQueue) -> None:
+        """Takes some of what was sent to a host that has no worker any more."""
+        wanted, asked_us = self.dispatch.wanted(), now_us()
+        if wanted:
+            delivery = await queue.pop_batch(wanted, lease=self._settings.lease_s)
+            if delivery is not None:
+                await self._arrived(delivery, asked_us, moved=True)
+
+    async def _arrived(
+        self, delivery: AsyncDelivery, since_us: int, moved: bool = False
+    ) -> None:
         number = self._deliveries.add(delivery, since_us)
         jobs, unreadable = self._arrivals.jobs_of(delivery, number, wall_us())
         if unreadable:
             self._deliveries.bury(number, unreadable)
+        if self._neighbours is not None:
+            jobs = self._neighbours.take(jobs, delivery, moved)
+            jobs += await self._neighbours.due(self.dispatch.wanted() - len(jobs))
+        await self._begin(jobs)
+
+    async def _begin(self, jobs: Sequence[Job]) -> None:
         plain = [job for job in jobs if not job.call.after]
         self._ready(self._pacing.take(plain))
         if len(plain) < len(jobs):

@@ -30,6 +30,10 @@ class WorkerSettings:
     """How long running tasks may go on when the worker is told to end."""
     pickle_key: bytes | None = field(default=None, repr=False)
     durability: str | None = None
+    host: str = ""
+    """Where data is that tasks may be sent to; empty: this worker cares for no data."""
+    blocks: tuple[str, ...] = ()
+    """The data that the host has."""
 
     def __post_init__(self) -> None:
         if not self.modules:
@@ -38,5 +42,7 @@ class WorkerSettings:
             raise InvalidError(f"concurrency {self.concurrency}: use 1 to {MAX_CONCURRENCY:,}")
         if self.kind not in KINDS:
             raise InvalidError(f"kind {self.kind!r}: use {', '.join(KINDS)}")
+        if self.blocks and not self.host:
+            raise InvalidError("blocks are on a host, and it is not said on which")
         if self.lease_s < MIN_LEASE_S:
             raise InvalidError(f"a lease of {self.lease_s} s: use {MIN_LEASE_S:g} s or more")
