@@ -11,37 +11,13 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.command import available, publish, tell
 from benchmarks.folders import RESULTS, data_folder, use_data_folder
-from benchmarks.install import UnavailableError, install, missing
-from benchmarks.plots import draw
+from benchmarks.interleaved import Rules
 from benchmarks.report import About, Report
-from benchmarks.rounds import WORKLOADS, Rounds, Rules, choose_workloads
-from benchmarks.system import System
+from benchmarks.rounds import WORKLOADS, Rounds, choose_workloads
 from benchmarks.systems import LEFT_OUT, SYSTEMS, choose, system_of
 from benchmarks.workloads import QUICK, Amounts
-
-
-def available(names: list[str], may_install: bool) -> tuple[list[System], dict[str, str]]:
-    """Those that can be measured, installed; and why the others cannot."""
-    systems: list[System] = []
-    skipped: dict[str, str] = {}
-    for name in names:
-        try:
-            system = system_of(name)
-            if may_install:
-                install(system.module, system.needs)
-            elif lacks := missing(system.module, system.needs):
-                raise UnavailableError(f"not installed: {', '.join(lacks)}")
-            systems.append(system)
-        except UnavailableError as reason:
-            skipped[name] = str(reason)
-            tell(f"{name} is skipped: {reason}")
-    return systems, skipped
-
-
-def tell(text: str) -> None:
-    """Says how it goes; the report alone goes to the standard output."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def bench_peers(
@@ -64,7 +40,7 @@ def bench_peers(
     if data is not None:
         use_data_folder(data / "peers-data")  # removed in the end, and nothing else of `data`
     data_folder().mkdir(parents=True, exist_ok=True)
-    found, skipped = available(names, may_install)
+    found, skipped = available(names, system_of, may_install)
     about = {system.name: About.of(system) for system in found}
     deadline = time.monotonic() + minutes * 60
     rules = Rules(1, 0.0, 0, deadline) if quick else Rules(repeats, hold, 1, deadline)
@@ -74,14 +50,6 @@ def bench_peers(
     finally:  # what was measured before somebody ended it is worth a report
         publish(Report(about, rounds.measured, skipped, quick), results)
         shutil.rmtree(data_folder(), ignore_errors=True)
-
-
-def publish(report: Report, results: Path) -> None:
-    """Writes and prints it."""
-    results.mkdir(parents=True, exist_ok=True)
-    report.write(results)
-    draw(report, results, tell)
-    typer.echo(report.text())
 
 
 def main() -> None:
