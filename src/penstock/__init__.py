@@ -1,4 +1,4 @@
-"""Penstock: queues, topics and tables in one durable fabric.
+"""Penstock: queues, topics, tables and tasks in one durable fabric.
 
 Names are imported when they are first used: `penstock --help` needs none of them.
 """
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from penstock.consumers.group import ConsumerGroup
     from penstock.embedded import open_fabric as open
     from penstock.errors import PenstockError
+    from penstock.tasks.app import TaskApp
+    from penstock.tasks.declare import Task, task
+    from penstock.tasks.executor import TaskExecutor
+    from penstock.tasks.futures import TaskFuture, TaskRef
+    from penstock.tasks.results import TaskResults
     from penstock.wire.batch import Batch
     from penstock.wire.growth import PartitionFamily, Split
     from penstock.wire.messages import (
@@ -70,6 +75,12 @@ __all__ = [
     "StageToken",
     "StreamInfo",
     "Table",
+    "Task",
+    "TaskApp",
+    "TaskExecutor",
+    "TaskFuture",
+    "TaskRef",
+    "TaskResults",
     "Topic",
     "TopicConsumer",
     "TopicMessage",
@@ -80,6 +91,7 @@ __all__ = [
     "connect",
     "errors",
     "open",
+    "task",
 ]
 
 _HOMES = {
@@ -93,6 +105,11 @@ _HOMES = {
     "consumers.group": "ConsumerGroup",
     "embedded": "open_fabric",
     "errors": "PenstockError",
+    "tasks.app": "TaskApp",
+    "tasks.declare": "Task task",
+    "tasks.executor": "TaskExecutor",
+    "tasks.futures": "TaskFuture TaskRef",
+    "tasks.results": "TaskResults",
     "wire.batch": "Batch",
     "wire.growth": "PartitionFamily Split",
     "wire.messages": (

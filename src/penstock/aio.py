@@ -21,6 +21,9 @@ from penstock.client.aio_streams import (
 )
 from penstock.consumers.aio_group import AsyncConsumerGroup as ConsumerGroup
 from penstock.embedded import open_async as open
+from penstock.tasks.aio_app import AsyncTaskApp
+from penstock.tasks.aio_results import AsyncTaskResults
+from penstock.tasks.futures import AsyncTaskFuture
 
 __all__ = [
     "AsyncBatchConsumer",
@@ -35,6 +38,9 @@ __all__ = [
     "AsyncQueueStage",
     "AsyncSession",
     "AsyncTable",
+    "AsyncTaskApp",
+    "AsyncTaskFuture",
+    "AsyncTaskResults",
     "AsyncTopic",
     "AsyncTopicConsumer",
     "AsyncTopicStage",

@@ -93,6 +93,11 @@ class QueueModel:
         else:
             message.state = "ready"
 
+    def return_unseen(self, message: Message, delay_us: int, now_us: int) -> None:
+        """Nobody has looked at it: as if it had not been delivered."""
+        message.deliveries -= 1
+        message.state, message.due_us = ("delayed", now_us + delay_us) if delay_us else ("ready", 0)
+
     def redrive(self, limit: int, order: list[Message]) -> None:
         for message in order[:limit]:
             message.state, message.deliveries = "ready", 0

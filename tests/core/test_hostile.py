@@ -94,7 +94,8 @@ def values_for(kind: Any) -> st.SearchStrategy[Any]:
     """Awkward values of a field's type."""
     shown = str(kind)
     if "TxnSettle" in shown:
-        return st.lists(st.builds(m.TxnSettle, st.integers(1, 6), *[SIGNED] * 4), max_size=2)
+        parts = [*[SIGNED] * 4, SIGNED | st.sampled_from([1, 4]), st.binary(max_size=2)]
+        return st.lists(st.builds(m.TxnSettle, st.integers(1, 6), *parts), max_size=2)
     if "TxnPush" in shown:
         batch = bytes(encode_batch([b"x"], timestamp_us=0))
         place = [st.integers(1, 6), SIGNED, SIGNED]

@@ -16,7 +16,7 @@ from penstock.wire import messages as m
 from penstock.wire.sessions import home_of, session_id
 
 PARTS: st.SearchStrategy[Part] = st.one_of(
-    st.builds(m.TxnSettle, *[st.integers(0, 9)] * 5),
+    st.builds(m.TxnSettle, *[st.integers(0, 9)] * 6, st.binary(max_size=2)),
     st.builds(m.TxnCommit, st.integers(0, 9), st.integers(0, 9), st.text(), st.integers(0, 9)),
     st.builds(m.TxnWrite, st.integers(0, 9), st.binary(), st.none() | st.binary()),
     st.builds(m.TxnPush, *[st.integers(0, 9)] * 3, st.binary()),

@@ -246,6 +246,18 @@ class QueueMachine(RuleBasedStateMachine):
         assert self._settle(Settle.NACK, chosen, delay_ms, merged) == Settled(len(chosen), {})
         for message in chosen:
             self.model.give_back(message, delay_ms * 1000, self.node.now_us)
+        self._refuses_acks(chosen)
+
+    @precondition(lambda self: self.model.all("leased"))
+    @rule(data=st.data(), delay_ms=st.sampled_from([0, 0, LONGEST_DELAY_MS]), merged=st.booleans())
+    def return_unseen(self, data: Any, delay_ms: int, merged: bool) -> None:
+        chosen = self._choose(data)
+        assert self._settle(Settle.RETURN, chosen, delay_ms, merged) == Settled(len(chosen), {})
+        for message in chosen:
+            self.model.return_unseen(message, delay_ms * 1000, self.node.now_us)
+        self._refuses_acks(chosen)
+
+    def _refuses_acks(self, chosen: list[Message]) -> None:
         lost = self._settle(Settle.ACK, chosen)
         assert lost == Settled(0, dict.fromkeys(range(len(chosen)), LeaseLostError.code))
 

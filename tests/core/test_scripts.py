@@ -227,6 +227,9 @@ class Script:
     def do_nack(self, name: str, value: str, delay: str = "0") -> None:
         self._settle(Settle.NACK, name, value, delay)
 
+    def do_return(self, name: str, value: str, delay: str = "0") -> None:
+        self._settle(Settle.RETURN, name, value, delay)
+
     def do_extend(self, name: str, value: str, lease: str) -> None:
         self._settle(Settle.EXTEND, name, value, lease)
 
@@ -344,15 +347,17 @@ class Script:
     # --- transactions ----------------------------------------------------------------------
 
     def do_transact(self, *parts: str, sequence: str = "0", home: str = "0") -> None:
-        """Parts: ack:QUEUE:VALUE, push:STREAM:VALUE, put:TABLE:KEY:VALUE[:VERSION],
-        commit:TOPIC:GROUP:OFFSET[:TOKEN[:STATE]]."""
+        """Parts: ack:QUEUE:VALUE, dead:QUEUE:VALUE, push:STREAM:VALUE,
+        put:TABLE:KEY:VALUE[:VERSION], commit:TOPIC:GROUP:OFFSET[:TOKEN[:STATE]]."""
         call = m.Transact(99, int(sequence), int(home))
         for part in parts:
             kind, name, *rest = part.split(":")
             stream = self.streams[name]
-            if kind == "ack":
-                token = self.tokens[rest[0]]
-                call.acks.append(m.TxnSettle(stream, token.shard, token.grant, token.position, 1))
+            if kind in ("ack", "dead"):
+                token, op = self.tokens[rest[0]], Settle[kind.upper()]
+                call.acks.append(
+                    m.TxnSettle(stream, token.shard, token.grant, token.position, 1, op)
+                )
             elif kind == "push":
                 batch = encode_batch([rest[0].encode()], timestamp_us=0)
                 call.pushes.append(m.TxnPush(stream, 0, 1, bytes(batch)))

@@ -25,6 +25,7 @@ from penstock.cli import (
     table,
     top,
     topic,
+    worker,
 )
 from penstock.cli.command import new_app, told_errors
 
@@ -42,6 +43,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.command()(consume.consume)
+app.command()(worker.worker)
 app.add_typer(table.app, name="table")
 app.add_typer(publication.app, name="publication")
 app.add_typer(cluster.app, name="cluster")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from itertools import cycle, islice
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock.client import ops_fabric, ops_stage, transaction
 from penstock.client.aio_cluster import AsyncCluster
@@ -24,6 +24,9 @@ from penstock.client.state import (
 )
 from penstock.client.welcome import is_of_cluster, new_hello
 from penstock.errors import ClosedError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.tasks.aio_app import AsyncTaskApp
 
 _FLUSH_S = 0.05
 
@@ -129,6 +132,7 @@ class AsyncFabric(FabricState):
         self._routes = connection.routes
         self._run = connection.run
         self._attended: set[Settler] = set()
+        self._apps: list[AsyncTaskApp] = []
 
     async def queue(self, name: str, *, create: bool = True, **options: Any) -> AsyncQueue:
         """Opens a queue, and creates it if it is not there; options as `Fabric.queue`."""
@@ -169,9 +173,26 @@ class AsyncFabric(FabricState):
         """A session, kept alive by a task: entries bound to it go when it ends."""
         return AsyncSession(self, await self._run(ops_fabric.new_session(self, ttl)), ttl)
 
+    async def tasks(
+        self,
+        name: str = "default",
+        *,
+        durability: str | None = None,
+        pickle_key: bytes | None = None,
+        allow: Iterable[str] = (),
+    ) -> AsyncTaskApp:
+        """Opens a task set, and creates what it needs; as `Fabric.tasks`."""
+        from penstock.tasks.aio_app import AsyncTaskApp  # of a layer above, for those who use it
+
+        made = AsyncTaskApp(self, name, durability=durability, pickle_key=pickle_key, allow=allow)
+        self._apps.append(await made.open())
+        return made
+
     async def close(self) -> None:
-        """Sends buffered acks, waits for them, and ends the connection."""
+        """Closes its task apps, sends buffered acks, waits for them, and ends the connection."""
         try:
+            for app in self._apps:
+                await app.close()
             for settler in [each for each in self._attended if each.busy]:
                 await self._run(flush_settler(settler))
         finally:

@@ -89,15 +89,23 @@ class AsyncDelivery(LeasedBatch):
         self._settler.add(self._items(Settle.ACK, rows=rows))
         return _DONE
 
-    def nack(self, delay: float = 0.0, rows: Sequence[int] | Rows | None = None) -> Awaitable[None]:
-        """Gives all, or some rows, back, for `delay` seconds at least. Need not be awaited."""
-        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay), rows))
+    def nack(
+        self, delay: float = 0.0, rows: Sequence[int] | Rows | None = None, counted: bool = True
+    ) -> Awaitable[None]:
+        """Gives all, or some rows, back, for `delay` seconds at least. Need not be awaited.
+
+        `counted=False`: nobody has looked at them, so this delivery of them does not count."""
+        op = Settle.NACK if counted else Settle.RETURN
+        self._settler.keep(self._items(op, milliseconds("delay", delay), rows))
         self._settler.flush()
         return _DONE
 
-    def extend(self, seconds: float) -> Awaitable[None]:
-        """Makes all leases end that long from now; LeaseLostError if one was lost."""
-        return self._settle(Settle.EXTEND, lease_ms(seconds))
+    def extend(
+        self, seconds: float, rows: Sequence[int] | Rows | None = None
+    ) -> Awaitable[None]:
+        """Makes all leases, or those of some rows, end that long from now; LeaseLostError if one
+        was lost. A lease that covers more rows is that long for all of them."""
+        return self._settle(Settle.EXTEND, lease_ms(seconds), rows)
 
     def _settle(
         self, op: Settle, arg: int = 0, rows: Sequence[int] | Rows | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +28,7 @@ from penstock.wire.messages import Welcome
 
 if TYPE_CHECKING:
     from penstock.client.aio import Connecting
+    from penstock.tasks.app import TaskApp
 
 
 def _nothing() -> None:
@@ -108,6 +109,7 @@ class Fabric(FabricState):
         self._routes = connection.routes
         self._run = connection.run
         self._background = Background(connection)
+        self._apps: list[TaskApp] = []
 
     def queue(self, name: str, *, create: bool = True, **options: Any) -> Queue:
         """Opens a queue, and creates it if it is not there (else NotFoundError, if not `create`).
@@ -156,9 +158,32 @@ class Fabric(FabricState):
         """A session, kept alive in the background: entries bound to it go when it ends."""
         return Session(self, ttl)
 
+    def tasks(
+        self,
+        name: str = "default",
+        *,
+        durability: str | None = None,
+        pickle_key: bytes | None = None,
+        allow: Iterable[str] = (),
+    ) -> TaskApp:
+        """Opens a task set, and creates what it needs: submit functions to it, workers run them.
+
+        `durability`: of its streams; ExistsError if they are there with another. `pickle_key`: at
+        least 16 bytes that the workers were given too; then what cannot be sent otherwise is
+        pickled, and signed with it. `allow`: packages whose classes results may be of, besides
+        those of the functions. It is closed with the fabric, if not before.
+        """
+        from penstock.tasks.app import TaskApp  # of a layer above, and only for those who use it
+
+        app = TaskApp(self, name, durability=durability, pickle_key=pickle_key, allow=allow)
+        self._apps.append(app)
+        return app
+
     def close(self) -> None:
-        """Sends buffered acks, waits for them, and ends the connection."""
+        """Closes its task apps, sends buffered acks, waits for them, and ends the connection."""
         try:
+            for app in self._apps:
+                app.close()
             for settler in self._background.close():
                 self._run(flush_settler(settler))
         finally:

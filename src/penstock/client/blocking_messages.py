@@ -73,12 +73,18 @@ class Delivery(LeasedBatch):
         else:
             self._settler.add(items)
 
-    def nack(self, delay: float = 0.0, rows: Sequence[int] | Rows | None = None) -> None:
-        """Gives all, or some rows, back, to be delivered again after `delay` s. Sent at once."""
-        self._settler.keep(self._items(Settle.NACK, milliseconds("delay", delay), rows))
+    def nack(
+        self, delay: float = 0.0, rows: Sequence[int] | Rows | None = None, counted: bool = True
+    ) -> None:
+        """Gives all, or some rows, back, to be delivered again after `delay` s. Sent at once.
+
+        `counted=False`: nobody has looked at them, so this delivery of them does not count."""
+        op = Settle.NACK if counted else Settle.RETURN
+        self._settler.keep(self._items(op, milliseconds("delay", delay), rows))
         self._settler.flush()
 
-    def extend(self, seconds: float) -> None:
-        """Makes all leases end that long from now; LeaseLostError if one was lost."""
-        items = self._items(Settle.EXTEND, lease_ms(seconds))
+    def extend(self, seconds: float, rows: Sequence[int] | Rows | None = None) -> None:
+        """Makes all leases, or those of some rows, end that long from now; LeaseLostError if one
+        was lost. A lease that covers more rows is that long for all of them."""
+        items = self._items(Settle.EXTEND, lease_ms(seconds), rows)
         self._settler.run(settle(self._settler, items))

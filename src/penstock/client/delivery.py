@@ -255,6 +255,11 @@ class LeasedBatch:
         """How often each has been delivered, this time included."""
         return [owner.deliveries for each in self._granted for owner in each.owners]
 
+    @property
+    def shards(self) -> list[int]:
+        """The shard that each is in."""
+        return [owner.shard for each in self._granted for owner in each.owners]
+
     def to_arrow(self) -> pa.Table:
         """Columns value, key, timestamp and headers, a chunk for each batch, on the memory that was
         received; needs pyarrow (`pip install penstock[arrow]`). Row by row as `values`, so `ack`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from penstock.client.delivery import LeasedBatch
@@ -15,12 +15,12 @@ from penstock.client.push import Place, Terms, now_us
 from penstock.client.requests import Resend
 from penstock.client.rows import Headers, PushedRows, Rows, RowSource
 from penstock.client.sequenced import SequencedRequest, answer_of
-from penstock.client.settle import ack_items
 from penstock.client.shells import Runs
 from penstock.client.state import FabricState, QueueState, TableState, TopicState
 from penstock.client.steps import Steps, body_of, decoder
 from penstock.errors import ClosedError, InvalidError
 from penstock.wire.buffers import Buffer
+from penstock.wire.columns import Rows as BatchRows
 from penstock.wire.frames import Settle, SettleItem, Verb
 from penstock.wire.limits import MAX_TABLE_KEY_BYTES
 from penstock.wire.messages import (
@@ -73,24 +73,38 @@ class TransactionState(Runs):
         self._movable: list[TxnPush] = []  # pushes that may go to any shard
         self._done = False
 
-    def ack(self, *acked: LeasedMessage | LeasedBatch) -> None:
-        """Acknowledges messages or deliveries when the transaction commits."""
-        for each in acked:
-            if isinstance(each, LeasedBatch):
-                stream, items = each._settler.stream, each._items(Settle.ACK)
-            elif isinstance(each, LeasedMessage):
-                stream, items = each._granted.settler.stream, ack_items([each])
-            else:
-                raise InvalidError(f"only messages and deliveries can be acked, not {each!r}")
-            self._add_acks(stream, items)
+    def ack(
+        self, *acked: LeasedMessage | LeasedBatch, rows: Sequence[int] | BatchRows | None = None
+    ) -> None:
+        """Acknowledges messages or deliveries when the transaction commits; with `rows`, only
+        those rows of each delivery."""
+        self._add_settled(Settle.ACK, acked, rows)
 
-    def _add_acks(self, stream: int, items: list[SettleItem]) -> None:
+    def dead(
+        self, *given_up: LeasedMessage | LeasedBatch, rows: Sequence[int] | BatchRows | None = None
+    ) -> None:
+        """Gives up on messages or deliveries: they are dead letters when the transaction commits.
+        With `rows`, only those rows of each delivery."""
+        self._add_settled(Settle.DEAD, given_up, rows)
+
+    def _add_settled(
+        self,
+        op: Settle,
+        settled: Iterable[LeasedMessage | LeasedBatch],
+        rows: Sequence[int] | BatchRows | None,
+    ) -> None:
         self._check_open()
-        for item in items:
-            self._homes.setdefault(0, item.shard)
-            self._transact.acks.append(
-                TxnSettle(stream, item.shard, item.grant, item.position, item.count)
-            )
+        for each in settled:
+            if isinstance(each, LeasedBatch):
+                stream, items = each._settler.stream, each._items(op, rows=rows)
+            elif isinstance(each, LeasedMessage) and rows is None:
+                granted = each._granted
+                stream, items = granted.settler.stream, [granted.item(op, each.position, 1)]
+            else:
+                raise InvalidError(f"only messages and deliveries can be settled, not {each!r}")
+            for item in items:
+                self._homes.setdefault(0, item.shard)
+                self._transact.acks.append(_settled(stream, item))
 
     def push(
         self,
@@ -159,11 +173,15 @@ class TransactionState(Runs):
         values: Iterable[bytes],
         *,
         keys: Iterable[bytes | str | None] | None = None,
+        partition: int | None = None,
         headers: Iterable[Headers | None] | None = None,
     ) -> None:
-        """Publishes messages when the transaction commits; until then they are held in memory."""
+        """Publishes messages when the transaction commits, to the partitions of their keys or to
+        `partition`; until then they are held in memory."""
+        self._topics[topic.info.id] = topic
+        target = topic if partition is None else topic._only(topic._check_partition(partition))
         for rows in RowSource(values, keys, headers, None).batches(_BATCH):
-            for place, part in topic._spread(rows):
+            for place, part in target._spread(rows):
                 self._add_batch(place, part, Terms(), now_us())
 
     def _add_single(
@@ -253,6 +271,11 @@ class TransactionState(Runs):
     def _check_open(self) -> None:
         if self._done:
             raise ClosedError("the transaction has ended", advice="Start another one.")
+
+
+def _settled(stream: int, item: SettleItem) -> TxnSettle:
+    mask = item.mask.to_bytes((item.count + 7) // 8, "little") if item.mask else b""
+    return TxnSettle(stream, item.shard, item.grant, item.position, item.count, item.op, mask)
 
 
 def commit(transaction: TransactionState) -> Steps[TxnReceipt | None]:

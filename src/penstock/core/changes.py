@@ -22,6 +22,7 @@ class Op(IntEnum):
     RELEASE = 8  # of a held message
     REDRIVE = 9  # of a dead letter
     BURY = 10  # a dead letter is dropped
+    RETURN = 11  # arg: delay in us; of a leased message, whose delivery does not count
 
 
 class Change(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core.changes import Change, Op, pack_changes
+from penstock.core.changes import Change, pack_changes
 from penstock.core.kernel import Kernel
 from penstock.core.outbox import (
     DropStages,
@@ -181,7 +181,7 @@ class Forwards:
         if isinstance(part, m.TxnPush):
             return self._note_down(shard, forward, self._push(part, shard, forward, stream, level))
         if isinstance(part, m.TxnSettle):
-            return self._note_down(shard, forward, self._ack(part, shard, forward, level))
+            return self._note_down(shard, forward, self._settle(part, shard, forward, level))
         if isinstance(part, m.TxnCommit) and self._is_late_seed(part, shard, forward):
             return None
         note = self._note_of(part)
@@ -237,14 +237,15 @@ class Forwards:
         expires_us = self.kernel.now_us + part.ttl_ms * 1000 if part.ttl_ms else 0
         return Written(part.stream, part.key, part.value, expires_us)
 
-    def _ack(
+    def _settle(
         self, ack: m.TxnSettle, shard: Shard, forward: Forward, level: Durability
     ) -> Entry | None:
         queue = shard.queues.get(ack.stream)
         if queue is None or ack.grant not in queue.leases.grants:
             self.dropped += 1
             return None
-        change = Change(Op.ACK, ack.count, ack.grant, ack.position)
+        item = ack.item()
+        change = Change(item.op, item.count, item.grant, item.position, mask=item.mask)
         queue.changed(change, self.kernel.now_us)
         meta = pack_forward(forward, pack_changes(ack.stream, [change]))
         entry = self.kernel.log(shard, Kind.CHANGE | Kind.FORWARDED, meta, level)

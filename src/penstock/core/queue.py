@@ -304,7 +304,7 @@ class QueueShard:
         self.touched_us = max(self.touched_us, now_us)
         if op == Op.EXTEND:
             self.leases.extend(self.leases.grants[change.grant], change.arg, now_us)
-        elif op <= Op.EXPIRE:
+        elif op <= Op.EXPIRE or op == Op.RETURN:
             self._settle(change, now_us)
         elif op == Op.DROP:
             self._drop(change.position, change.span)
@@ -332,10 +332,10 @@ class QueueShard:
             self._finish(run)
             return
         for position, mask in self.lane_of(run.position).index.parts(run.position, run.mask):
-            part = Run(position, mask, run.deliveries)
+            part = Run(position, mask, run.deliveries - (change.op == Op.RETURN))
             if change.op == Op.DEAD:
                 self._bury(part)
-            elif change.op == Op.NACK and change.arg:
+            elif change.op in (Op.NACK, Op.RETURN) and change.arg:
                 self.delayed.add(part, now_us + change.arg)
             else:
                 self.returned.add(part)

@@ -78,6 +78,8 @@ def _change(queue: QueueShard, grant: Grant, item: SettleItem) -> Change:
         arg = min(item.arg, MAX_DELAY_MS) * 1000
         if is_out_of_tries(queue, grant):
             op, arg = Settle.DEAD, 0
+    elif op == Settle.RETURN:
+        op, arg = Op.RETURN, min(item.arg, MAX_DELAY_MS) * 1000
     elif op == Settle.EXTEND:
         arg = min(item.arg, MAX_LEASE_MS) * 1000
     elif op not in (Settle.ACK, Settle.DEAD):

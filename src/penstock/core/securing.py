@@ -18,14 +18,13 @@ from penstock.core.leases import Grant
 from penstock.core.queue import QueueShard
 from penstock.core.queues import Queues
 from penstock.core.records import Kind
-from penstock.core.runs import window
+from penstock.core.runs import bits_of
 from penstock.core.shard import Shard
 from penstock.core.tickets import Tickets
 from penstock.errors import InvalidError, LeaseLostError, MovedError, PenstockError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
-from penstock.wire.frames import Settle, SettleItem
 
 SECURED_US = 300_000_000  # so long the home may be unreachable after the commit
 MAX_WAITING = 10_000  # questions of one node
@@ -100,12 +99,12 @@ class Securing:
         """LeaseLostError if a message of an ack is not leased any more, or an earlier ack has it;
         what it names is added to `taken`."""
         queue = self._queue_of(ack)
-        item = SettleItem(Settle.ACK, ack.shard, ack.count, ack.grant, ack.position, 0)
+        item = ack.item()
         change = rules.settle(queue, item, self.kernel.now_us)
         if change is None:
             raise LeaseLostError("a message of this transaction was acknowledged before")
         grant, name = queue.leases.grants[ack.grant], (ack.stream, ack.shard, ack.grant)
-        wanted = window(ack.position, ack.count, grant.position)
+        wanted = bits_of(item.position, item.count, item.mask, grant.position)
         if wanted & ~grant.mask or wanted & taken.get(name, 0):
             raise LeaseLostError("a message of this transaction was acknowledged before")
         taken[name] = taken.get(name, 0) | wanted

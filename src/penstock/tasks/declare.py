@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from penstock.errors import InvalidError
@@ -21,6 +21,8 @@ R = TypeVar("R")
 
 class Task(Generic[P, R]):
     """A function that workers may run. Called itself, it is the plain function."""
+
+    __name__: str
 
     def __init__(self, function: Callable[P, R], name: str, options: TaskOptions) -> None:
         functools.update_wrapper(self, function)
@@ -70,6 +72,21 @@ class Registry:
 
 
 registry = Registry()
+
+
+class Trust:
+    """Of which top-level packages classes may be made from bytes: those that have declared tasks
+    here, and those that were added."""
+
+    def __init__(self, packages: Iterable[str] = ()) -> None:
+        self._added = set(packages)
+
+    def add(self, path: str) -> None:
+        """Trusts the package of an import path from now on."""
+        self._added.add(package_of(path))
+
+    def __call__(self, package: str) -> bool:
+        return package in self._added or registry.has_package(package)
 
 
 @overload

@@ -136,6 +136,7 @@ class Settle(IntEnum):
     NACK = 2
     EXTEND = 3
     DEAD = 4  # give up on it: to the dead letters
+    RETURN = 5  # as NACK, for one that nobody has looked at: the delivery does not count
 
 
 class FetchBody(NamedTuple):

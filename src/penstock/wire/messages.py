@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ProtocolError
+from penstock.errors import InvalidError, ProtocolError
 from penstock.wire.buffers import Buffer
+from penstock.wire.frames import Settle, SettleItem
 from penstock.wire.groups import Claim as Claim
 from penstock.wire.groups import ClaimInfo as ClaimInfo
 from penstock.wire.groups import Claims as Claims
@@ -313,13 +314,27 @@ class SessionClose(ColdRequest):
 
 
 class TxnSettle(msgspec.Struct, array_like=True):
-    """Acknowledge leased messages inside a transaction."""
+    """End leases inside a transaction: `op` is `Settle.ACK`, or `Settle.DEAD` for the dead letters.
+
+    With a mask (little endian), only those of the `count` positions whose bit is set.
+    """
 
     stream: int
     shard: int
     grant: int
     position: int
     count: int
+    op: int = int(Settle.ACK)
+    mask: bytes = b""
+
+    def item(self) -> SettleItem:
+        """The same as a settlement; InvalidError if it is none that a transaction can have."""
+        mask = int.from_bytes(self.mask, "little")
+        if self.op not in (Settle.ACK, Settle.DEAD):
+            raise InvalidError(f"a transaction acknowledges messages, or gives up: not {self.op}")
+        if self.mask and not 0 < mask.bit_length() <= self.count:
+            raise InvalidError(f"a mask of other messages than the {self.count} that it is about")
+        return SettleItem(self.op, self.shard, self.count, self.grant, self.position, 0, mask)
 
 
 class TxnPush(msgspec.Struct, array_like=True):

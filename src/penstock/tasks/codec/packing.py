@@ -34,6 +34,8 @@ class Parent:
 
     id: bytes
     """The id of that task."""
+    kept: bool = True
+    """Whether its outcome is kept, for others to find."""
 
 
 class Packing:
@@ -102,9 +104,17 @@ class Packing:
     def _nested(self, kind: Kind, turned: Any) -> Ext:
         return _ext(kind, encode(turned))
 
+    def _parent(self, value: Parent) -> Ext:
+        if not value.kept:
+            raise SerialisationError(
+                f"the outcome of {value!r} is not kept, so no other task can use it",
+                advice="Submit that task with keep=seconds.",
+            )
+        return self._nested(Kind.PARENT, self.parents.setdefault(value.id, len(self.parents)))
+
     def _other(self, kind: type, value: Any) -> Any:
         if isinstance(value, Parent):
-            return self._nested(Kind.PARENT, self.parents.setdefault(value.id, len(self.parents)))
+            return self._parent(value)
         if isinstance(value, Enum):
             whole = value.name is not None and value.name in kind.__members__  # type: ignore[attr-defined]
             told = (value.name, None) if whole else (None, value.value)

@@ -1,0 +1,214 @@
+"""Tasks for event loops: what `AsyncFabric.tasks` gives. The same names as in the blocking app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from penstock.client.aio import AsyncFabric
+from penstock.errors import ClosedError
+from penstock.tasks.aio_results import AsyncTaskResults
+from penstock.tasks.calls import DEFAULT, Caller, CallOptions
+from penstock.tasks.codec import Codec, Parent
+from penstock.tasks.futures import AsyncTaskFuture, TaskRef
+from penstock.tasks.link import TaskLink
+from penstock.tasks.mapping import BUNDLE, Mapping
+from penstock.tasks.outbox import Parcel
+from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
+from penstock.tasks.waiting import cancelled_error
+
+R = TypeVar("R")
+
+
+class AsyncTaskApp:
+    """Submits tasks of one task set, and waits for their outcomes; for one event loop."""
+
+    def __init__(
+        self,
+        fabric: AsyncFabric,
+        name: str = "default",
+        *,
+        durability: str | None = None,
+        pickle_key: bytes | None = None,
+        allow: Iterable[str] = (),
+    ) -> None:
+        """See `Fabric.tasks`; `open` must be awaited before anything else."""
+        self.name = name
+        self._durability = durability
+        self._caller = Caller.new(pickle_key, allow)
+        self._submitting: Submitting[AsyncTaskFuture[Any]] = Submitting(
+            self._caller, self._new_future
+        )
+        self._link = TaskLink(fabric, self._caller.client)
+        self._closed = False
+
+    async def open(self) -> Self:
+        """Opens the streams of the task set, and begins to listen."""
+        await self._link.open(self.name, self._durability)
+        return self
+
+    def _new_future(
+        self, task: bytes, codec: Codec, function: str, kept: bool
+    ) -> AsyncTaskFuture[Any]:
+        return AsyncTaskFuture(task, codec, self, function, kept)
+
+    async def submit(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        task_id: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        keep: float | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # of the task
+        **kwargs: Any,
+    ) -> AsyncTaskFuture[Any]:
+        """Has a worker call the function; a future of its result, to be awaited. As
+        `TaskApp.submit`; this waits only if very much waits to be sent."""
+        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        return await self.submit_call((function, args, kwargs), options)
+
+    async def submit_call(
+        self, call: Call, options: CallOptions = DEFAULT
+    ) -> AsyncTaskFuture[Any]:
+        """As `submit`, for arguments whose names `submit` takes for itself."""
+        future, parcel = self._submitting.waited(call, options)
+        await self._offer(parcel)
+        return future
+
+    async def post(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        task_id: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        keep: float | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # of the task
+        **kwargs: Any,
+    ) -> TaskRef:
+        """As `submit`, but nobody waits for the outcome; as `TaskApp.post`."""
+        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        posted, parcel = self._submitting.posted((function, args, kwargs), options)
+        await self._offer(parcel)
+        return posted
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        batch: int = BUNDLE,
+        priority: int = 0,
+        retries: int | None = None,
+        timeout: float | None = None,
+    ) -> AsyncTaskResults[Any]:
+        """Has workers call the function with each item; the results, as they are iterated over. As
+        `TaskApp.map`."""
+        options = CallOptions(priority=priority, retries=retries, timeout=timeout)
+        form, terms = self._submitting.mapped(function, options)
+        arrived = asyncio.Event()
+        items = Mapping(self._caller, form, zipped(iterables), terms, arrived.set, batch)
+        return AsyncTaskResults(items, self._offer, arrived)
+
+    def future(self, task: str | bytes | TaskRef) -> AsyncTaskFuture[Any]:
+        """A future for the kept outcome of any client's task; as `TaskApp.future`."""
+        future = self._submitting.kept(task)
+        self._check_open()
+        self._link.waiting.add([future.id], future)
+        self._link.look_up(future.id)
+        return future
+
+    async def cancel(self, task: str | bytes | Parent) -> bool:
+        """Asks that a task be cancelled; what the answer means stands at `TaskFuture.cancel`."""
+        self._check_open()
+        chosen = task_id_of(task)
+        if self._link.outbox.withdraw(chosen) is not None:
+            self._link.waiting.fail([chosen], cancelled_error(chosen))
+            return True
+        await self._link.cancel(chosen)
+        return False
+
+    async def gather(
+        self,
+        futures: Iterable[AsyncTaskFuture[R]],
+        timeout: float | None = None,  # noqa: ASYNC109  # as its twin
+    ) -> list[R]:
+        """The results of all, in order; the first error that is found, in that order."""
+        async with asyncio.timeout(timeout):
+            return [await future for future in list(futures)]
+
+    async def wait(
+        self,
+        futures: Iterable[AsyncTaskFuture[Any]],
+        timeout: float | None = None,  # noqa: ASYNC109  # as its twin
+        return_when: str = "ALL_COMPLETED",
+    ) -> tuple[set[AsyncTaskFuture[Any]], set[AsyncTaskFuture[Any]]]:
+        """Those that are done and those that are not, as `asyncio.wait`."""
+        chosen = {asyncio.ensure_future(each.exception()): each for each in futures}
+        try:
+            await asyncio.wait(chosen, timeout=timeout, return_when=return_when)
+        finally:
+            for waiting in chosen:
+                waiting.cancel()
+        done = {each for each in chosen.values() if each.done()}
+        return done, set(chosen.values()) - done
+
+    async def as_completed(
+        self,
+        futures: Iterable[AsyncTaskFuture[R]],
+        timeout: float | None = None,  # noqa: ASYNC109  # as its twin
+    ) -> AsyncIterator[AsyncTaskFuture[R]]:
+        """The futures, each when its task has ended. TimeoutError."""
+        ended: asyncio.Queue[AsyncTaskFuture[R]] = asyncio.Queue()
+        chosen = list(futures)
+        ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        for future in chosen:
+            future.add_done_callback(ended.put_nowait)
+        for _ in chosen:
+            async with asyncio.timeout_at(ends):
+                future = await ended.get()
+            yield future
+
+    async def flush(self) -> None:
+        """Waits until all that was submitted is stored. Raises why a posted task could not be."""
+        self._check_open()
+        await self._link.flush()
+
+    async def close(self) -> None:
+        """Sends what was submitted, and ends. Futures without an outcome end with ClosedError, and
+        their tasks go on."""
+        if not self._closed:
+            self._closed = True
+            await self._link.close()
+
+    async def _offer(self, parcel: Parcel) -> None:
+        self._check_open()
+        link = self._link
+        if link.outbox.full:
+            room = asyncio.Event()
+            link.outbox.when_room(room.set)
+            await room.wait()
+        if link.offer(parcel):
+            asyncio.get_running_loop().call_soon(link.pump)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the task app is closed", advice="Open another one.")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,78 @@
+"""The results of a `map`, for event loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from penstock.tasks.mapping import Mapping, checked
+from penstock.tasks.outbox import Parcel
+
+R = TypeVar("R")
+
+
+class AsyncTaskResults(Generic[R]):
+    """The results of a `map`; as `TaskResults`. The first items are sent when iterating begins."""
+
+    def __init__(
+        self,
+        items: Mapping,
+        offer: Callable[[Parcel], Awaitable[None]],
+        arrived: asyncio.Event,
+    ) -> None:
+        self._items = items
+        self._offer = offer
+        self._arrived = arrived
+
+    @property
+    def submitted(self) -> int:
+        """How many items were taken and sent."""
+        return self._items.submitted
+
+    @property
+    def done(self) -> int:
+        """How many of them have ended, with a result or without."""
+        return self._items.done
+
+    @property
+    def failed(self) -> int:
+        """How many have ended without a result, among those that were looked at."""
+        return self._items.failed
+
+    def __aiter__(self) -> AsyncIterator[R]:
+        return self.results()
+
+    async def results(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109  # as its twin
+        return_exceptions: bool = False,
+    ) -> AsyncIterator[R]:
+        """The results in the order of the items; as `TaskResults.results`."""
+        async for _, result in self._numbered(True, timeout):
+            yield checked(result, return_exceptions)
+
+    async def as_completed(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109  # as its twin
+        return_exceptions: bool = False,
+    ) -> AsyncIterator[tuple[int, R]]:
+        """Numbers of items and their results, as they come; otherwise as `results`."""
+        async for number, result in self._numbered(False, timeout):
+            yield number, checked(result, return_exceptions)
+
+    async def _numbered(
+        self, ordered: bool, within_s: float | None
+    ) -> AsyncIterator[tuple[int, Any]]:
+        loop, items = asyncio.get_running_loop(), self._items
+        ends = None if within_s is None else loop.time() + within_s
+        while not items.finished:
+            self._arrived.clear()
+            taken = items.take(ordered)
+            while (parcel := items.next_parcel()) is not None:
+                await self._offer(parcel)
+            for each in taken:
+                yield each
+            if not taken and not items.arrived:
+                async with asyncio.timeout_at(ends):
+                    await self._arrived.wait()

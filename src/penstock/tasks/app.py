@@ -1,0 +1,241 @@
+"""Tasks for programs that block: what `Fabric.tasks` gives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import as_completed, wait
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from penstock.client.aio import AsyncFabric
+from penstock.errors import ClosedError
+from penstock.tasks.calls import DEFAULT, Caller, CallOptions
+from penstock.tasks.codec import Codec, Parent
+from penstock.tasks.futures import TaskFuture, TaskRef
+from penstock.tasks.link import TaskLink
+from penstock.tasks.mapping import BUNDLE, Mapping
+from penstock.tasks.outbox import Parcel
+from penstock.tasks.portal import Portal
+from penstock.tasks.results import TaskResults
+from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
+from penstock.tasks.waiting import cancelled_error
+
+if TYPE_CHECKING:
+    from penstock.client.blocking import Fabric
+
+R = TypeVar("R")
+
+
+class TaskApp:
+    """Submits tasks of one task set, and waits for their outcomes. Threads may share it.
+
+    It has a connection and a thread of its own, from its making to `close`.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        name: str = "default",
+        *,
+        durability: str | None = None,
+        pickle_key: bytes | None = None,
+        allow: Iterable[str] = (),
+    ) -> None:
+        """See `Fabric.tasks`."""
+        self.name = name
+        self._caller = Caller.new(pickle_key, allow)
+        self._submitting: Submitting[TaskFuture[Any]] = Submitting(self._caller, self._new_future)
+        self._closed = False
+        self._portal = Portal(f"penstock-tasks-{name}")
+        try:
+            self._fabric, self._link = self._portal.call(self._open(fabric, name, durability))
+        except BaseException:
+            self._portal.close()
+            raise
+
+    async def _open(
+        self, fabric: Fabric, name: str, durability: str | None
+    ) -> tuple[AsyncFabric, TaskLink]:
+        twin = await fabric._asynchronous()
+        link = TaskLink(twin, self._caller.client)
+        try:
+            await link.open(name, durability)
+        except BaseException:
+            await twin.close()
+            raise
+        return twin, link
+
+    def _new_future(
+        self, task: bytes, codec: Codec, function: str, kept: bool
+    ) -> TaskFuture[Any]:
+        return TaskFuture(task, codec, self, function, kept)
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        task_id: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        keep: float | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> TaskFuture[Any]:
+        """Has a worker call the function; returns at once with a future of its result.
+
+        What is submitted meanwhile is sent together; only if very much waits to be sent does this
+        block. Futures among the arguments, however deep, stand for the results of their tasks,
+        which are waited for by the queue, not here. `task_id`: the same name again is the same
+        task. `priority`: 0 to 15, higher first. `delay`: seconds before it may run. `keep`:
+        seconds that its outcome is kept for others, an hour unless said otherwise; 0: not at all.
+        `retries` and `timeout` instead of the declared ones. SerialisationError if an argument
+        cannot be sent; if sending fails, the future has the reason.
+        """
+        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        return self.submit_call((function, args, kwargs), options)
+
+    def submit_call(self, call: Call, options: CallOptions = DEFAULT) -> TaskFuture[Any]:
+        """As `submit`, for arguments whose names `submit` takes for itself."""
+        future, parcel = self._submitting.waited(call, options)
+        self._offer(parcel)
+        return future
+
+    def post(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        task_id: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        keep: float | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> TaskRef:
+        """As `submit`, but nobody waits for the outcome: costs no memory here. What it returns may
+        be an argument of other submissions. Errors of sending are raised by `flush`."""
+        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        posted, parcel = self._submitting.posted((function, args, kwargs), options)
+        self._offer(parcel)
+        return posted
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        batch: int = BUNDLE,
+        priority: int = 0,
+        retries: int | None = None,
+        timeout: float | None = None,
+    ) -> TaskResults[Any]:
+        """Has workers call the function with each item; the results, as they are iterated over.
+
+        Items are taken as results are: at most 10,000 are in flight, so that memory stays flat
+        whatever the length. They are sent in bundles of `batch`. Outcomes are not kept.
+        """
+        options = CallOptions(priority=priority, retries=retries, timeout=timeout)
+        form, terms = self._submitting.mapped(function, options)
+        arrived = threading.Event()
+        items = Mapping(self._caller, form, zipped(iterables), terms, arrived.set, batch)
+        return TaskResults(items, self._offer, arrived)
+
+    def future(self, task: str | bytes | TaskRef) -> TaskFuture[Any]:
+        """A future for the kept outcome of any client's task, by its name, its id or a reference.
+        It waits for as long as there is none: also if there will never be one."""
+        future = self._submitting.kept(task)
+        self._check_open()
+        self._link.waiting.add([future.id], future)
+        self._portal.soon(lambda: self._link.look_up(future.id))
+        return future
+
+    def cancel(self, task: str | bytes | Parent) -> bool:
+        """Asks that a task be cancelled; what the answer means stands at `TaskFuture.cancel`."""
+        self._check_open()
+        chosen = task_id_of(task)
+        if self._link.outbox.withdraw(chosen) is not None:
+            self._link.waiting.fail([chosen], cancelled_error(chosen))
+            return True
+        asking = self._portal.start(self._link.cancel(chosen))
+        if not self._portal.inside:
+            asking.result()
+        return False
+
+    def gather(self, futures: Iterable[TaskFuture[R]], timeout: float | None = None) -> list[R]:
+        """The results of all, in order; the first error that is found, in that order."""
+        chosen = list(futures)
+        if wait(chosen, timeout).not_done:
+            raise TimeoutError(f"not all of {len(chosen):,} tasks have ended")
+        return [future.result() for future in chosen]
+
+    def wait(
+        self,
+        futures: Iterable[TaskFuture[Any]],
+        timeout: float | None = None,
+        return_when: str = "ALL_COMPLETED",
+    ) -> tuple[set[TaskFuture[Any]], set[TaskFuture[Any]]]:
+        """Those that are done and those that are not, as `concurrent.futures.wait`."""
+        done, others = wait(list(futures), timeout, return_when)
+        return done, others  # type: ignore[return-value]  # the very futures that were given
+
+    def as_completed(
+        self, futures: Iterable[TaskFuture[R]], timeout: float | None = None
+    ) -> Iterator[TaskFuture[R]]:
+        """The futures, each when its task has ended. TimeoutError."""
+        return as_completed(list(futures), timeout)  # type: ignore[return-value]
+
+    def flush(self) -> None:
+        """Waits until all that was submitted is stored. Raises why a posted task could not be."""
+        self._check_open()
+        self._portal.call(self._link.flush())
+
+    def close(self) -> None:
+        """Sends what was submitted, and ends. Futures without an outcome end with ClosedError, and
+        their tasks go on."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._portal.call(self._end())
+        finally:
+            self._portal.close()
+
+    async def _end(self) -> None:
+        try:
+            await self._link.close()
+        finally:
+            await self._fabric.close()
+
+    def _offer(self, parcel: Parcel) -> None:
+        self._check_open()
+        link = self._link
+        if link.outbox.full:
+            self._wait_for_room()
+        if link.offer(parcel):
+            self._portal.soon(link.pump)
+
+    def _wait_for_room(self) -> None:
+        if self._portal.inside:
+            return  # a callback of a future: it must not wait for the thread that it runs on
+        room = threading.Event()
+        self._link.outbox.when_room(room.set)
+        room.wait()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the task app is closed", advice="Open another one.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

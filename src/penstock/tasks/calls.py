@@ -1,0 +1,116 @@
+"""From a function and its arguments to what is pushed. No I/O here."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from penstock.client.inputs import milliseconds
+from penstock.client.push import now_us
+from penstock.errors import InvalidError
+from penstock.tasks.codec import Codec
+from penstock.tasks.declare import Task, Trust, name_of
+from penstock.tasks.envelope import TaskCall, encode
+from penstock.tasks.importing import path_of
+from penstock.tasks.names import CLIENT_BYTES, NOBODY, reply_partition, task_id_of
+from penstock.tasks.options import TaskOptions, checked_retries, checked_timeout
+from penstock.wire.limits import MAX_PRIORITY
+
+KEEP_S = 3600.0  # outcomes of what is submitted alone, unless said otherwise
+_UNDECLARED = TaskOptions()
+
+
+class CallOptions(NamedTuple):
+    """What a submission says of its terms; None: as the function was declared."""
+
+    task_id: str | None = None
+    priority: int = 0
+    delay: float = 0.0
+    keep: float | None = None
+    retries: int | None = None
+    timeout: float | None = None
+
+
+DEFAULT = CallOptions()
+
+
+class Form(NamedTuple):
+    """A call without its arguments: everything that calls of one kind have in common."""
+
+    function: str
+    reply: int
+    retries: int
+    backoff_ms: int
+    timeout_ms: int
+    keep_ms: int
+
+
+class Caller:
+    """Makes the calls of one client, and numbers them. Threads may share it."""
+
+    def __init__(self, client: bytes, codec: Codec, trust: Trust) -> None:
+        if len(client) != CLIENT_BYTES:
+            raise InvalidError(f"a client's id has {CLIENT_BYTES} bytes, not {len(client)}")
+        self.client = client
+        self.codec = codec
+        self._trust = trust
+        self._partition = reply_partition(client)
+        self._numbers = itertools.count(1)
+
+    @classmethod
+    def new(cls, pickle_key: bytes | None, allow: Iterable[str]) -> Caller:
+        """One with an id of its own. `allow`: packages whose classes results may be of, besides
+        those of the functions that are called."""
+        trust = Trust(allow)
+        return cls(secrets.token_bytes(CLIENT_BYTES), Codec(trust, pickle_key), trust)
+
+    def new_id(self) -> bytes:
+        """The id of the client's next task."""
+        return task_id_of(self.client, next(self._numbers))
+
+    def form(
+        self,
+        function: Callable[..., Any],
+        options: CallOptions,
+        keep_s: float = 0.0,
+        reply: bool = True,
+    ) -> Form:
+        """Checks a function and what was said of it. `keep_s`: how long the outcome is kept if
+        neither the submission nor the declaration says."""
+        name = name_of(function)
+        declared = function.options if isinstance(function, Task) else _UNDECLARED
+        plain = function.function if isinstance(function, Task) else function
+        self._trust.add(path_of(plain))  # its results may be of its own classes
+        retries, timeout, keep = options.retries, options.timeout, options.keep
+        kept_ms = milliseconds("keep", keep_s) if declared.keep_ms is None else declared.keep_ms
+        return Form(
+            name,
+            self._partition if reply else NOBODY,
+            declared.retries if retries is None else checked_retries(retries),
+            declared.backoff_ms,
+            declared.timeout_ms if timeout is None else checked_timeout(timeout),
+            kept_ms if keep is None else milliseconds("keep", keep),
+        )
+
+    def call(
+        self, form: Form, args: Sequence[Any], kwargs: Mapping[str, Any], task: bytes
+    ) -> tuple[bytes, list[bytes]]:
+        """What is pushed for a call, and the ids of the tasks whose results are its arguments."""
+        arguments, parents = self.codec.pack_call(args, kwargs)
+        function, reply, retries, backoff_ms, timeout_ms, keep_ms = form
+        call = TaskCall(
+            function, arguments, task, reply, now_us(),
+            retries, backoff_ms, timeout_ms, keep_ms, parents,
+        )  # fmt: skip
+        return encode(call), parents
+
+
+def checked_priority(priority: int) -> int:
+    """A priority as the queue takes it."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InvalidError(f"priority must be a number, not {priority!r}")
+    if not 0 <= priority <= MAX_PRIORITY:
+        raise InvalidError(f"priority {priority}: use 0 to {MAX_PRIORITY}")
+    return priority

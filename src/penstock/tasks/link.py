@@ -1,0 +1,128 @@
+"""The client's side of a task set on an event loop: submissions go out, outcomes come in.
+
+Both apps stand on it: the asyncio one directly, the blocking one through a loop of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from penstock.client.aio import AsyncFabric
+from penstock.errors import ClosedError, PenstockError
+from penstock.tasks.lookups import Lookups
+from penstock.tasks.names import cancel_key
+from penstock.tasks.outbox import Outbox, Parcel, Shipment
+from penstock.tasks.replies import Replies
+from penstock.tasks.streams import OpenStreams, open_streams
+from penstock.tasks.waiting import Waiting
+
+_UNDER_WAY = 4  # shipments; what is submitted meanwhile is sent together after the first of them
+_CANCEL_TTL_S = 86_400.0
+
+
+class TaskLink:
+    """Sends what is in the outbox, and tells those who wait. All but `outbox` and `waiting` belongs
+    to one event loop."""
+
+    def __init__(self, fabric: AsyncFabric, client: bytes) -> None:
+        self.outbox = Outbox()
+        self.waiting = Waiting(client)
+        self._fabric = fabric
+        self._client = client
+        self._under_way = 0
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._unsent: PenstockError | None = None  # why something was lost that nobody waits for
+
+    async def open(self, task_set: str, durability: str | None = None) -> None:
+        """Opens the streams, and listens for outcomes: those of all tasks sent after this."""
+        self._streams: OpenStreams = await open_streams(self._fabric, task_set, durability)
+        self._lookups = Lookups(self._streams.results, self.waiting)
+        replies = Replies(self._streams.replies, self.waiting, self._client)
+        await replies.locate()
+        self._spawn(replies.run())
+
+    def offer(self, parcel: Parcel) -> bool:
+        """Takes a parcel in, to be sent; whether `pump` must be called, on the loop. From any
+        thread. ClosedError after `close`."""
+        if self._closed:
+            raise ClosedError("the task app is closed", advice="Open another one.")
+        if parcel.sink is not None:
+            self.waiting.add(parcel.tasks, parcel.sink)
+        return self.outbox.add(parcel)
+
+    def pump(self) -> None:
+        """Sends what there is, as far as that may be under way at once."""
+        while self._under_way < _UNDER_WAY and (shipment := self.outbox.take()) is not None:
+            self._under_way += 1
+            self._spawn(self._ship(shipment))
+
+    async def _ship(self, shipment: Shipment) -> None:
+        try:
+            await self._push(shipment)
+        except PenstockError as error:
+            error.add_note("The task could not be submitted; see the error for what was stored.")
+            self.waiting.fail(shipment.tasks, error)
+            if any(parcel.sink is None for parcel in shipment.parcels):
+                self._unsent = error
+        finally:
+            self._under_way -= 1
+            self.outbox.finished(shipment)
+            self.pump()
+
+    async def _push(self, shipment: Shipment) -> None:
+        terms, queue = shipment.terms, self._streams.queue
+        ids = shipment.tasks if terms.named else None
+        receipts = await queue.push_many(
+            shipment.values, ids=ids, delay=terms.delay_s, priority=terms.priority
+        )
+        if ids is not None:
+            # Another submission of this name was first: the outcome goes to whoever made that.
+            again = [task for task, each in zip(ids, receipts, strict=True) if each.duplicate]
+            for task in again:
+                self.look_up(task)
+
+    def look_up(self, task: bytes) -> None:
+        """Waits for a kept outcome in the results table, for whoever waits for this task."""
+        self._spawn(self._lookups.run(task))
+
+    async def cancel(self, task: bytes) -> None:
+        """Tells all workers to drop the task, or to stop it; that is recorded when this returns."""
+        await self._streams.control.put(cancel_key(task), b"", ttl=_CANCEL_TTL_S)
+
+    async def flush(self) -> None:
+        """Waits until all that was submitted is stored, or has failed. Raises why something could
+        not be stored that nobody waits for."""
+        stored, loop = asyncio.Event(), asyncio.get_running_loop()
+        self.outbox.when_empty(lambda: loop.call_soon_threadsafe(stored.set))
+        await stored.wait()
+        unsent, self._unsent = self._unsent, None
+        if unsent is not None:
+            raise unsent
+
+    async def close(self) -> None:
+        """Sends what is left, then stops listening: futures without an outcome end with
+        ClosedError, and their tasks go on."""
+        self._closed = True
+        try:
+            await self.flush()
+        finally:
+            for job in self._jobs:
+                job.cancel()
+            await asyncio.gather(*self._jobs, return_exceptions=True)
+            self._forsake()
+
+    def _forsake(self) -> None:
+        self.waiting.fail_all(
+            ClosedError(
+                "the task app was closed before the task's outcome came",
+                advice="The task goes on; ask for its outcome by its id, if that is kept.",
+            )
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        job = asyncio.get_running_loop().create_task(work)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)

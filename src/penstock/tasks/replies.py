@@ -1,0 +1,43 @@
+"""Outcomes of this client's tasks, read from its partition of the replies topic."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.client.aio_streams import AsyncTopic
+from penstock.client.ops_topic import FOLLOW_S, PartitionReader
+from penstock.errors import PenstockError
+from penstock.tasks.names import reply_partition
+from penstock.tasks.waiting import Waiting
+
+_READ_BYTES = 1 << 20
+_PAUSE_S = 0.2  # after an error that may pass
+
+
+class Replies:
+    """Reads on from the end of the partition as it was at the start. An outage is survived: it
+    is read on from the offset that was reached, for as long as outcomes are kept there."""
+
+    def __init__(self, topic: AsyncTopic, waiting: Waiting, client: bytes) -> None:
+        self._topic = topic
+        self._waiting = waiting
+        self._reader = PartitionReader(topic, reply_partition(client), "end", _READ_BYTES)
+
+    async def locate(self) -> None:
+        """Finds the end of the partition; what is published after this will be read."""
+        await self._topic._run(self._reader.locate())
+
+    async def run(self) -> None:
+        """Takes outcomes in until it is cancelled. If an error will not pass, all who wait are told
+        of it, and it ends."""
+        while True:
+            try:
+                batches = await self._topic._run(self._reader.read(FOLLOW_S))
+            except PenstockError as error:
+                if not error.retriable:
+                    self._waiting.fail_all(error)
+                    return
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            for batch in batches:
+                self._waiting.take_in(batch.keys, batch.values)

@@ -1,0 +1,89 @@
+"""Single submissions: a future, and the parcel that is sent for it. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from penstock.client.inputs import milliseconds
+from penstock.errors import InvalidError
+from penstock.tasks.calls import KEEP_S, Caller, CallOptions, Form, checked_priority
+from penstock.tasks.codec import Codec
+from penstock.tasks.futures import TaskHandle, TaskRef
+from penstock.tasks.names import TASK_BYTES, named_task_id
+from penstock.tasks.outbox import PLAIN, Parcel, Terms
+
+F = TypeVar("F", bound=TaskHandle)
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+NewFuture = Callable[[bytes, Codec, str, bool], F]
+
+
+class Submitting(Generic[F]):
+    """Turns calls into parcels, with futures of one shell's kind. Threads may share it."""
+
+    def __init__(self, caller: Caller, new_future: NewFuture[F]) -> None:
+        self._caller = caller
+        self._new_future = new_future
+
+    def waited(self, call: Call, options: CallOptions) -> tuple[F, Parcel]:
+        """A call whose outcome is waited for."""
+        task, form, terms = self._looked_at(call, options, reply=True)
+        future = self._new_future(task, self._caller.codec, form.function, form.keep_ms > 0)
+        return future, self._parcel(task, form, terms, call, future)
+
+    def posted(self, call: Call, options: CallOptions) -> tuple[TaskRef, Parcel]:
+        """A call whose outcome nobody waits for."""
+        task, form, terms = self._looked_at(call, options, reply=False)
+        return TaskRef(task, form.keep_ms > 0), self._parcel(task, form, terms, call, None)
+
+    def kept(self, task: str | bytes | TaskRef) -> F:
+        """A future for an outcome that is kept, or will be: by a task's id, or its name."""
+        return self._new_future(task_id_of(task), self._caller.codec, "", True)
+
+    def mapped(self, function: Callable[..., Any], options: CallOptions) -> tuple[Form, Terms]:
+        """What all calls of a `map` have in common; their outcomes are not kept, unless said so."""
+        if options.task_id is not None:
+            raise InvalidError("map takes no task_id: every item is a task")
+        return self._caller.form(function, options), _terms(options)
+
+    def _looked_at(
+        self, call: Call, options: CallOptions, reply: bool
+    ) -> tuple[bytes, Form, Terms]:
+        form = self._caller.form(call[0], options, KEEP_S, reply)
+        if options.task_id is None:
+            return self._caller.new_id(), form, _terms(options)
+        if not form.keep_ms:  # who submits it again must find the outcome of the first time
+            form = form._replace(keep_ms=milliseconds("keep", KEEP_S))
+        return named_task_id(options.task_id), form, _terms(options)._replace(named=True)
+
+    def _parcel(
+        self, task: bytes, form: Form, terms: Terms, call: Call, future: F | None
+    ) -> Parcel:
+        value, parents = self._caller.call(form, call[1], call[2], task)
+        if parents:
+            terms = terms._replace(held=True)
+        return Parcel([task], [value], future, terms, parents)
+
+
+def _terms(options: CallOptions) -> Terms:
+    if not options.priority and not options.delay:
+        return PLAIN
+    milliseconds("delay", options.delay, 1 << 50)
+    return Terms(checked_priority(options.priority), options.delay)
+
+
+def task_id_of(task: str | bytes | Any) -> bytes:
+    """The id of a task: of its name, of a future or a reference, or itself."""
+    if isinstance(task, str):
+        return named_task_id(task)
+    found = task if isinstance(task, bytes) else getattr(task, "id", None)
+    if not isinstance(found, bytes) or len(found) != TASK_BYTES:
+        raise InvalidError(f"{task!r} is neither a task nor the id or name of one")
+    return found
+
+
+def zipped(iterables: Sequence[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
+    """The arguments of every call of a `map`: as long as the shortest of them."""
+    if not iterables:
+        raise InvalidError("map needs at least one iterable")
+    return zip(*iterables, strict=False)

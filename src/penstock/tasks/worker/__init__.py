@@ -1,0 +1,1 @@
+"""The worker: a puller that owns connection and leases, executors that run functions."""

@@ -1,0 +1,76 @@
+"""From deliveries to jobs: read, numbered, with what they need from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+
+from penstock.client.aio import AsyncFabric
+from penstock.client.aio_messages import AsyncDelivery
+from penstock.errors import ProtocolError
+from penstock.tasks.envelope import read_call
+from penstock.tasks.names import CANCEL_PREFIX
+from penstock.tasks.streams import OpenStreams
+from penstock.tasks.worker.following import follow
+from penstock.tasks.worker.jobs import Job
+from penstock.wire.messages import Entry
+
+MAX_CANCELS = 100_000  # that are remembered for tasks which have not come yet
+
+
+class Arrivals:
+    """Makes jobs of what was leased."""
+
+    def __init__(self, fabric: AsyncFabric, streams: OpenStreams) -> None:
+        self._streams = streams
+        self._sharded = fabric._routes is not None
+        self._numbers = itertools.count(1)
+        self._jobs = itertools.count(1)
+        self._cancelled: dict[bytes, None] = {}
+
+    def number(self) -> int:
+        """The next delivery's."""
+        return next(self._numbers)
+
+    def jobs_of(
+        self, delivery: AsyncDelivery, number: int, popped_us: int
+    ) -> tuple[list[Job], list[int]]:
+        """The jobs of a delivery, and the rows that are none."""
+        jobs: list[Job] = []
+        unreadable: list[int] = []
+        shards = delivery.shards if self._sharded else itertools.repeat(-1)
+        rows = zip(delivery.values, delivery.deliveries, shards, strict=False)
+        for row, (value, attempt, shard) in enumerate(rows):
+            try:
+                call = read_call(value)
+            except ProtocolError:
+                unreadable.append(row)
+                continue
+            job = Job(next(self._jobs), number, row, call, value, attempt, popped_us, shard)
+            job.cancelled = call.task in self._cancelled
+            jobs.append(job)
+        return jobs, unreadable
+
+    async def prepare(self, jobs: Sequence[Job]) -> None:
+        """Gives jobs the outcomes of those that they come after."""
+        for job in jobs:
+            if job.call.after:
+                get = self._streams.results.get
+                found = await asyncio.gather(*[get(parent) for parent in job.call.after])
+                job.parents = [each for each in found if each is not None]
+
+    async def watch_cancels(self, tell: Callable[[bytes], None]) -> None:
+        """Hears of tasks that nobody wants any more, for ever; tells of each."""
+
+        def heard(entry: Entry) -> None:
+            task = entry.key.removeprefix(CANCEL_PREFIX)
+            if not entry.version:
+                self._cancelled.pop(task, None)
+                return
+            self._cancelled[task] = None
+            if len(self._cancelled) > MAX_CANCELS:
+                del self._cancelled[next(iter(self._cancelled))]
+            tell(task)
+
+        await follow(self._streams.control, CANCEL_PREFIX, heard)

@@ -1,0 +1,158 @@
+"""Tasks that are over: their messages, outcomes and kept results are settled in one transaction.
+
+What ends while transactions are under way goes with the next one: a single task is settled at
+once, and many tasks share a record of the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+
+from penstock.client.aio import AsyncFabric, AsyncTransaction
+from penstock.client.aio_messages import AsyncDelivery
+from penstock.errors import ConflictError, PenstockError
+from penstock.tasks.envelope import Status
+from penstock.tasks.names import NOBODY, client_of
+from penstock.tasks.streams import OpenStreams
+from penstock.tasks.worker.figures import Figures
+from penstock.tasks.worker.jobs import Job
+
+MAX_UNDER_WAY = 4
+MAX_TASKS = 1_000  # of one transaction
+MAX_BYTES = 4 << 20
+PAUSE_S = 0.05  # after an error that may pass; doubles
+MAX_PAUSE_S = 2.0
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Over:
+    """A task that is over, with its outcome and the delivery it came in."""
+
+    __slots__ = ("delivery", "job", "outcome", "status")
+
+    def __init__(self, job: Job, delivery: AsyncDelivery, status: Status, outcome: bytes) -> None:
+        self.job = job
+        self.delivery = delivery
+        self.status = status
+        self.outcome = outcome
+
+
+class Completer:
+    """Commits what is over. `settled` is told of jobs whose lease is of no use any more: their
+    transaction is committed, or was refused."""
+
+    def __init__(
+        self,
+        fabric: AsyncFabric,
+        streams: OpenStreams,
+        figures: Figures,
+        settled: Callable[[Sequence[Job]], None],
+    ) -> None:
+        self._fabric = fabric
+        self._streams = streams
+        self._figures = figures
+        self._settled = settled
+        self._waiting: dict[int, deque[Over]] = {}  # by shard
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def add(self, over: Sequence[Over]) -> None:
+        """Takes tasks that are over; they are committed as soon as may be."""
+        for each in over:
+            self._waiting.setdefault(each.job.shard, deque()).append(each)
+        self._start()
+
+    async def finish(self) -> None:
+        """Waits until everything that was added is settled."""
+        while self._under_way:
+            await asyncio.wait(set(self._under_way))
+
+    def _start(self) -> None:
+        while self._waiting and len(self._under_way) < MAX_UNDER_WAY:
+            task = asyncio.get_running_loop().create_task(self._settle(self._next()))
+            self._under_way.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("outcomes were not committed; their tasks will be run again: %s", error)
+        self._start()
+
+    def _next(self) -> list[Over]:
+        """The oldest of a shard, if jobs have shards: leases are checked in one place then. Shards
+        take turns."""
+        shard, waiting = next(iter(self._waiting.items()))
+        taken, size = list[Over](), 0
+        while waiting and len(taken) < MAX_TASKS and size < MAX_BYTES:
+            taken.append(waiting.popleft())
+            size += len(taken[-1].outcome)
+        del self._waiting[shard]
+        if waiting:
+            self._waiting[shard] = waiting
+        return taken
+
+    async def _settle(self, over: list[Over]) -> None:
+        """Commits them together; if one of them came too late, the others without it."""
+        pause_s = PAUSE_S
+        while True:
+            try:
+                await self._transaction(over).commit()
+            except ConflictError:
+                await self._settle_apart(over)
+                return
+            except PenstockError as error:
+                if not error.retriable or self._fabric._connection.closed:
+                    self._settled([each.job for each in over])
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
+            else:
+                self._count(over)
+                self._settled([each.job for each in over])
+                return
+
+    async def _settle_apart(self, over: list[Over]) -> None:
+        if len(over) == 1:
+            self._figures.refused += 1
+            self._settled([over[0].job])
+            return
+        half = len(over) // 2
+        await self._settle(over[:half])
+        await self._settle(over[half:])
+
+    def _transaction(self, over: Sequence[Over]) -> AsyncTransaction:
+        transaction = self._fabric.transaction()
+        acked: defaultdict[AsyncDelivery, list[int]] = defaultdict(list)
+        dead: defaultdict[AsyncDelivery, list[int]] = defaultdict(list)
+        replies: defaultdict[tuple[int, bytes], list[Over]] = defaultdict(list)
+        for each in over:
+            call = each.job.call
+            rows = dead if each.status is Status.FAILED else acked
+            rows[each.delivery].append(each.job.row)
+            if call.reply != NOBODY:
+                replies[call.reply, client_of(call.task)].append(each)
+            if call.keep_ms:
+                ttl_s = call.keep_ms / 1000
+                transaction.put(self._streams.results, call.task, each.outcome, ttl=ttl_s)
+        for delivery, rows_done in acked.items():
+            transaction.ack(delivery, rows=rows_done)
+        for delivery, rows_dead in dead.items():
+            transaction.dead(delivery, rows=rows_dead)
+        for (partition, _), told in replies.items():
+            values = [each.outcome for each in told]
+            keys = [each.job.call.task for each in told]
+            transaction.publish_many(self._streams.replies, values, keys=keys, partition=partition)
+        return transaction
+
+    def _count(self, over: Sequence[Over]) -> None:
+        for each in over:
+            if each.status is Status.DONE:
+                self._figures.done += 1
+            elif each.status is Status.CANCELLED:
+                self._figures.cancelled += 1
+            else:
+                self._figures.failed += 1

@@ -1,0 +1,260 @@
+"""Which executor runs which task: a state machine without clock, chance or I/O.
+
+Events come in as method calls; what is to be done is collected in `effects`, which the shell takes
+and carries out. Every job that was delivered leaves by exactly one Finish, Retry or GiveBack.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from penstock.tasks.envelope import Status
+from penstock.tasks.worker import bundles
+from penstock.tasks.worker.jobs import (
+    Cause,
+    Effect,
+    Ended,
+    Finish,
+    GiveBack,
+    Job,
+    Kill,
+    Retry,
+    Running,
+    Send,
+    TakeBack,
+)
+from penstock.tasks.worker.slots import Slot
+from penstock.tasks.worker.times import Times
+from penstock.tasks.worker.verdicts import Chance, is_hopeless, of_broken, of_ended
+
+STUCK_US = 2_000  # a job that waits longer than that is worth being moved
+BALANCE_TICK_US = 5_000
+LIMIT_TICK_US = 20_000
+TWIN_DELAY_MS = 1_000  # until a task is looked at again that is here under an earlier lease
+
+
+class Dispatch:
+    """Jobs that wait, and executors with what each was given."""
+
+    def __init__(self, chance: Chance) -> None:
+        self.times = Times()
+        self.effects: list[Effect] = []
+        self.ready: deque[Job] = deque()
+        self.slots: dict[int, Slot] = {}
+        self.draining = False
+        self._chance = chance
+        self._places: dict[bytes, tuple[Job, Slot | None]] = {}  # by task: to be cancelled by it
+        self._limited = 0  # given jobs with a time limit
+
+    def taken(self) -> list[Effect]:
+        """What is to be done; it is the caller's to do it, in this order."""
+        effects, self.effects = self.effects, []
+        return effects
+
+    @property
+    def jobs(self) -> int:
+        """Jobs that are not over."""
+        return len(self._places)
+
+    @property
+    def idle(self) -> int:
+        """Executors that have nothing to do."""
+        return sum(slot.idle for slot in self.slots.values())
+
+    def wanted(self) -> int:
+        """How many tasks should be leased now."""
+        if self.draining or not self.slots:
+            return 0
+        typical_us = self.times.typical_us()
+        return bundles.wanted(len(self.slots), self.idle, len(self.ready), typical_us)
+
+    # --- events ----------------------------------------------------------------------------
+
+    def joined(self, executor: int, now_us: int) -> None:
+        """An executor is there, and idle."""
+        self.slots[executor] = Slot(executor)
+        self._feed(now_us)
+
+    def delivered(self, jobs: Sequence[Job], now_us: int) -> None:
+        """Tasks were leased. One that is here already, under a lease that was lost perhaps, is
+        not run beside itself: it is given back for a while."""
+        for job in jobs:
+            if self.draining:
+                self.effects.append(GiveBack(job))
+            elif job.call.task in self._places:
+                self.effects.append(GiveBack(job, TWIN_DELAY_MS))
+            elif job.cancelled:
+                self.effects.append(Finish(job, Status.CANCELLED, None, Cause.CANCELLED))
+            elif is_hopeless(job):
+                self.effects.append(Finish(job, Status.FAILED, None, Cause.LOST))
+            else:
+                self._places[job.call.task] = job, None
+                self.ready.append(job)
+        self._feed(now_us)
+
+    def ended(self, executor: int, ended: Iterable[Ended], now_us: int) -> None:
+        """Attempts are over. What is not known any more was taken from the executor when it was
+        given up, and its word does not count."""
+        slot = self.slots.get(executor)
+        if slot is None:
+            return
+        for each in ended:
+            job = self._released(slot, each.number)
+            if job is not None:
+                self.times.took(job.call.function, each.took_us)
+                self._over(of_ended(job, each, self._chance))
+        slot.seen(now_us)
+        self._feed(now_us)
+
+    def returned(self, executor: int, numbers: Iterable[int], now_us: int) -> None:
+        """An executor gives back what it had not begun."""
+        slot = self.slots.get(executor)
+        if slot is None:
+            return
+        slot.asked = False
+        self._again([job for job in (self._released(slot, n) for n in numbers) if job is not None])
+        for job in slot.given.values():
+            if job.cancelled:
+                self._kill(slot, job, Cause.CANCELLED)
+                break
+        self._feed(now_us)
+
+    def left(self, executor: int, running: int | None, now_us: int) -> None:
+        """An executor is gone; `running` is the job that it was at, if that is known."""
+        slot = self.slots.pop(executor, None)
+        if slot is None:
+            return
+        blamed, cause = slot.killing or (running, Cause.LOST)
+        waiting: list[Job] = []
+        for number in list(slot.given):
+            job = self._released(slot, number)
+            assert job is not None
+            if number == blamed:
+                self._over(of_broken(job, cause, self._chance))
+            elif number == running:  # it was ended for the sake of another that was over by then
+                self._over(Retry(job, 0))
+            else:
+                waiting.append(job)
+        self._again(waiting)
+        self._feed(now_us)
+
+    def spared(self, executor: int) -> None:
+        """An executor was not ended: it is at another job by now."""
+        if (slot := self.slots.get(executor)) is not None:
+            slot.killing = None
+
+    def cancel(self, task: bytes, now_us: int) -> bool:
+        """Somebody does not want a task any more; whether this worker has it."""
+        job, slot = self._places.get(task, (None, None))
+        if job is None or job.cancelled:
+            return job is not None
+        job.cancelled = True
+        if slot is None:
+            self.ready.remove(job)
+            self._over(Finish(job, Status.CANCELLED, None, Cause.CANCELLED))
+        else:
+            self._ask_back(slot, len(slot.given))
+        return True
+
+    def tick(self, running: Mapping[int, Running | None], now_us: int) -> None:
+        """Time has passed; `running` says what executors are at."""
+        for executor, at in running.items():
+            slot = self.slots.get(executor)
+            job = None if slot is None or at is None else slot.given.get(at.number)
+            if slot is None or job is None or at is None:
+                continue
+            limit_ms = job.call.timeout_ms
+            if limit_ms and now_us - at.began_us >= limit_ms * 1000:
+                self._kill(slot, job, Cause.TIMEOUT)
+        self._balance(now_us)
+
+    def tick_us(self) -> int | None:
+        """How soon `tick` should be called; None: there is nothing that time would change."""
+        if self._limited:
+            return LIMIT_TICK_US
+        if any(slot.behind for slot in self.slots.values()):
+            return BALANCE_TICK_US
+        return None
+
+    def drain(self) -> None:
+        """Begins nothing any more: what nobody has begun is given back."""
+        self.draining = True
+        waiting = list(self.ready)
+        self.ready.clear()
+        self._again(waiting)
+        for slot in self.slots.values():
+            if slot.behind:
+                self._ask_back(slot, len(slot.given))
+
+    # --- decisions -------------------------------------------------------------------------
+
+    def _feed(self, now_us: int) -> None:
+        """Gives ready jobs to executors that are idle or nearly done, the idlest first."""
+        if not self.ready:
+            self._balance(now_us)
+            return
+        lefts = [(slot.left_us(now_us), slot) for slot in self.slots.values() if not slot.killing]
+        free = [each for each in lefts if each[0] < bundles.NEARLY_DONE_US]
+        for _, slot in sorted(free, key=lambda each: (not each[1].idle, each[0])):
+            if not self.ready:
+                break
+            share = -(-len(self.ready) // len(self.slots))
+            size = bundles.bundle_size(self.ready, share, self.times.expected_us, slot.idle)
+            if not size:
+                break
+            jobs = [self.ready.popleft() for _ in range(size)]
+            self._give(slot, jobs, now_us)
+
+    def _give(self, slot: Slot, jobs: list[Job], now_us: int) -> None:
+        slot.give(jobs, now_us)
+        for job in jobs:
+            self._places[job.call.task] = job, slot
+            self._limited += job.call.timeout_ms > 0
+        self.effects.append(Send(slot.executor, jobs))
+
+    def _balance(self, now_us: int) -> None:
+        """Idle executors get what waits behind others, unless it will not wait for long."""
+        if self.ready or self.draining or not (idle := self.idle):
+            return
+        late = [
+            slot
+            for slot in self.slots.values()
+            if slot.behind and not slot.asked and not slot.killing
+            and max(slot.left_us(now_us), slot.overdue_us(now_us)) > STUCK_US
+        ]  # fmt: skip
+        for slot in late:
+            self._ask_back(slot, -(-slot.behind * idle // (idle + 1)))
+
+    def _ask_back(self, slot: Slot, jobs: int) -> None:
+        slot.asked = True
+        self.effects.append(TakeBack(slot.executor, jobs))
+
+    def _kill(self, slot: Slot, job: Job, cause: Cause) -> None:
+        if slot.killing is None:
+            slot.killing = job.number, cause
+            self.effects.append(Kill(slot.executor, job.number))
+
+    def _released(self, slot: Slot, number: int) -> Job | None:
+        job = slot.take(number)
+        if job is not None:
+            self._limited -= job.call.timeout_ms > 0
+        return job
+
+    def _again(self, jobs: list[Job]) -> None:
+        """Jobs that nobody has begun wait again, before all others, or leave."""
+        kept: list[Job] = []
+        for job in jobs:
+            if job.cancelled:
+                self._over(Finish(job, Status.CANCELLED, None, Cause.CANCELLED))
+            elif self.draining:
+                self._over(GiveBack(job))
+            else:
+                self._places[job.call.task] = job, None
+                kept.append(job)
+        self.ready.extendleft(reversed(kept))
+
+    def _over(self, effect: Finish | Retry | GiveBack) -> None:
+        del self._places[effect.job.call.task]
+        self.effects.append(effect)
+

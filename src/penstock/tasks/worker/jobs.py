@@ -1,0 +1,105 @@
+"""What the parts of a worker tell each other: jobs, how they ended, and what is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.tasks.envelope import Status, TaskCall
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One delivered task in the hands of this worker."""
+
+    number: int
+    """Counts the jobs of this worker."""
+    delivery: int
+    row: int
+    """Which message of which delivery it is."""
+    call: TaskCall
+    packed: bytes
+    """The call as it came: executors read it themselves."""
+    attempt: int
+    popped_us: int
+    shard: int = -1
+    """Where its message is, in a cluster: what is checked together must be in one shard."""
+    parents: list[bytes] | None = None
+    """Outcomes of the tasks whose results are arguments."""
+    expected_us: int = 0
+    """How long it was thought to take when it was given to an executor."""
+    cancelled: bool = False
+
+
+class Ended(NamedTuple):
+    """An attempt is over, says the executor: the function has returned (DONE) or raised."""
+
+    number: int
+    status: int
+    outcome: bytes
+    """The packed `TaskOutcome`."""
+    took_us: int
+
+
+class Running(NamedTuple):
+    """What an executor is doing at this moment."""
+
+    number: int
+    began_us: int
+    """By the clock that dispatch goes by."""
+
+
+class Cause(Enum):
+    """Why an attempt ended without the function's own word."""
+
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class Send(NamedTuple):
+    """Give these jobs to an executor: it runs them in this order."""
+
+    executor: int
+    jobs: list[Job]
+
+
+class TakeBack(NamedTuple):
+    """Ask an executor for jobs that it has not begun: so many, those that it would begin last."""
+
+    executor: int
+    jobs: int
+
+
+class Kill(NamedTuple):
+    """End an executor if it is still at this job. It will be missed, or spared."""
+
+    executor: int
+    number: int
+
+
+class Finish(NamedTuple):
+    """A task is over: settle it together with its outcome, which may be made from the cause."""
+
+    job: Job
+    status: Status
+    outcome: bytes | None
+    cause: Cause | None = None
+
+
+class Retry(NamedTuple):
+    """An attempt failed: the task is delivered again after a delay, with the attempt counted."""
+
+    job: Job
+    delay_ms: int
+
+
+class GiveBack(NamedTuple):
+    """Nobody has begun it here: it is somebody else's, now or after a delay."""
+
+    job: Job
+    delay_ms: int = 0
+
+
+Effect = Send | TakeBack | Kill | Finish | Retry | GiveBack

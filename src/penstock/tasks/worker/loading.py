@@ -1,0 +1,46 @@
+"""Importing what a worker is given: modules by name, scripts by file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from penstock.errors import InvalidError
+
+
+def load(module: str) -> None:
+    """Imports `package.module`, or the file `script.py` under the name of its stem, as callers name
+    functions of a script. The current folder, or the script's, can be imported from.
+
+    InvalidError if there is no such module; what the module itself raises passes through.
+    """
+    if module.endswith(".py"):
+        _load_file(Path(module))
+        return
+    _importable(Path.cwd())
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module is there, and lacks one that it imports
+        raise InvalidError(
+            f"there is no module {module!r}",
+            advice="Name it as `import` would, from the folder of your program; or give a file.",
+        ) from None
+
+
+def _load_file(path: Path) -> None:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise InvalidError(f"{path} is not a file of Python code")
+    _importable(path.resolve().parent)
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = loaded
+    spec.loader.exec_module(loaded)
+
+
+def _importable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -1,0 +1,306 @@
+"""The puller: leases tasks, hands them to executors, and settles what comes of them.
+
+It runs no function itself, so that nothing that a task does can keep it from extending leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from penstock.client.aio import AsyncFabric
+from penstock.client.aio_messages import AsyncDelivery
+from penstock.errors import ConflictError, PenstockError
+from penstock.tasks.streams import OpenStreams
+from penstock.tasks.worker.arriving import Arrivals
+from penstock.tasks.worker.completing import Completer, Over
+from penstock.tasks.worker.crew import Crew
+from penstock.tasks.worker.dispatch import Dispatch
+from penstock.tasks.worker.executors import AnyExecutor
+from penstock.tasks.worker.figures import Figures
+from penstock.tasks.worker.jobs import (
+    Effect,
+    Finish,
+    GiveBack,
+    Job,
+    Kill,
+    Retry,
+    Send,
+    TakeBack,
+)
+from penstock.tasks.worker.leases import Leases
+from penstock.tasks.worker.outcomes import broken_outcome
+from penstock.tasks.worker.pacing import Pacing
+from penstock.tasks.worker.protocol import Results, Returned, ToPuller
+from penstock.tasks.worker.running import wall_us
+from penstock.tasks.worker.scheduling import Scheduling
+from penstock.tasks.worker.settings import WorkerSettings
+
+POP_S = 60.0  # that a pop waits at the node
+PAUSE_S = 0.1  # after an error that may pass; doubles
+MAX_PAUSE_S = 5.0
+
+_log = logging.getLogger("penstock.worker")
+
+
+def now_us() -> int:
+    """The clock of dispatch and leases: the same in all processes of a machine."""
+    return time.monotonic_ns() // 1000
+
+
+class Puller:
+    """One worker. `run` works until `drain`, or `stop`; then the fabric may be closed."""
+
+    def __init__(
+        self, fabric: AsyncFabric, streams: OpenStreams, settings: WorkerSettings, name: str
+    ) -> None:
+        self.figures = Figures()
+        self.dispatch = Dispatch(random.random)
+        self._streams = streams
+        self._settings = settings
+        self._name = name
+        self._leases = Leases(int(settings.lease_s * 1e6))
+        self._deliveries: dict[int, AsyncDelivery] = {}
+        self._arrivals = Arrivals(fabric, streams)
+        self._completer = Completer(fabric, streams, self.figures, self._settled)
+        self._pacing = Pacing(streams.control, self._ready, self._give_back)
+        self._crew = Crew(settings, name, self._heard, self._lost)
+        self._room = asyncio.Event()
+        self._over = asyncio.Event()
+        self._ticking: asyncio.TimerHandle | None = None
+        self._work: list[asyncio.Task[None]] = []
+        self._popping: asyncio.Task[AsyncDelivery | None] | None = None
+
+    # --- from beginning to end -------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Works until it is told to end and everything is settled or given back. An error that
+        does not pass ends it, too; executors are gone in any case."""
+        loop = asyncio.get_running_loop()
+        try:
+            await self._crew.start()
+            cancels = self._arrivals.watch_cancels(self._cancelled)
+            schedules = Scheduling(self._streams.queue, self._streams.control).run()
+            duties = (self._pull(), self._extend(), cancels, schedules, self._crew.failed())
+            self._work = [loop.create_task(each) for each in duties]
+            over = loop.create_task(self._over.wait())
+            await asyncio.wait([over, *self._work], return_when=asyncio.FIRST_COMPLETED)
+            for task in self._work:
+                if task.done() and not task.cancelled():
+                    task.result()
+            await self._completer.finish()
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        if self._ticking is not None:
+            self._ticking.cancel()
+        await self._pacing.close()
+        await self._crew.close()
+        with suppress(PenstockError):
+            await self._streams.queue.flush()
+
+    def drain(self) -> None:
+        """Begins nothing more: what nobody has begun goes back at once; what runs may end within
+        the settings' time."""
+        if self.dispatch.draining:
+            return
+        self.dispatch.drain()
+        self._pacing.drain()
+        if self._popping is not None:
+            self._popping.cancel()
+        self._act()
+        asyncio.get_running_loop().call_later(self._settings.drain_s, self.stop)
+
+    def stop(self) -> None:
+        """Ends now: what runs is killed, and given back."""
+        self.dispatch.drain()
+        for executor in self._crew.all():
+            executor.kill()
+            running = executor.running()
+            at = None if running is None else running.number
+            self.dispatch.left(executor.number, at, now_us())
+        self._act()
+
+    # --- pulling ---------------------------------------------------------------------------
+
+    async def _pull(self) -> None:
+        pause_s = PAUSE_S
+        while True:
+            wanted = self.dispatch.wanted()
+            if not wanted:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            asked_us = now_us()
+            try:
+                delivery = await self._pop(wanted)
+            except PenstockError as error:
+                if not error.retriable:
+                    raise
+                _log.warning("no tasks now: %s", error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
+                continue
+            pause_s = PAUSE_S
+            if delivery is not None:
+                # The lease began after the pop was asked for, unless it waited: then just now.
+                await self._arrived(delivery, max(asked_us, now_us() - 1_000_000))
+
+    async def _pop(self, wanted: int) -> AsyncDelivery | None:
+        pop = self._streams.queue.pop_batch(wanted, POP_S, self._settings.lease_s)
+        self._popping = asyncio.get_running_loop().create_task(pop)
+        try:
+            return await self._popping
+        except asyncio.CancelledError:
+            if not self.dispatch.draining:
+                raise
+            return None
+
+    async def _arrived(self, delivery: AsyncDelivery, since_us: int) -> None:
+        number = self._arrivals.number()
+        self._deliveries[number] = delivery
+        self._leases.add(number, len(delivery), since_us)
+        jobs, unreadable = self._arrivals.jobs_of(delivery, number, wall_us())
+        if unreadable:
+            self._settle_alone(number, unreadable)
+        await self._arrivals.prepare(jobs)
+        self._ready(self._pacing.take(jobs))
+
+    def _ready(self, jobs: Sequence[Job]) -> None:
+        self.dispatch.delivered(jobs, now_us())
+        self._act()
+
+    def _settle_alone(self, number: int, rows: list[int]) -> None:
+        """Messages that are no tasks: nobody can be told, but they are not lost."""
+        _log.error("%d messages cannot be read as tasks; they are dead letters now", len(rows))
+        for message in [each for row, each in enumerate(self._deliveries[number]) if row in rows]:
+            message.dead()
+        self._released(number, rows)
+
+    # --- what executors say ----------------------------------------------------------------
+
+    def _heard(self, executor: AnyExecutor, message: ToPuller) -> None:
+        if isinstance(message, Results):
+            self.figures.busy_us += sum([each.took_us for each in message.ended])
+            self.dispatch.ended(executor.number, message.ended, now_us())
+        elif isinstance(message, Returned):
+            self.dispatch.returned(executor.number, message.numbers, now_us())
+        else:
+            self._pacing.rates = self._crew.rates
+            self.dispatch.joined(executor.number, now_us())
+        self._act()
+
+    def _lost(self, executor: AnyExecutor) -> None:
+        running = executor.running()
+        self.figures.executors_lost += not self.dispatch.draining
+        self.dispatch.left(executor.number, None if running is None else running.number, now_us())
+        self._act()
+
+    def _cancelled(self, task: bytes) -> None:
+        self.dispatch.cancel(task, now_us())
+        self._act()
+
+    # --- effects ---------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        """Carries out what dispatch has decided."""
+        finished: list[Over] = []
+        back: list[Retry | GiveBack] = []
+        while effects := self.dispatch.taken():
+            for effect in effects:
+                self._carry_out(effect, finished, back)
+        if back:
+            self._give_back(back)
+        if finished:
+            self._completer.add(finished)
+        if self.dispatch.draining and not self.dispatch.jobs:
+            self._over.set()
+        if self.dispatch.wanted():
+            self._room.set()
+        self._schedule_tick()
+
+    def _carry_out(
+        self, effect: Effect, finished: list[Over], back: list[Retry | GiveBack]
+    ) -> None:
+        if isinstance(effect, Send):
+            self._crew.get(effect.executor).send(effect.jobs)
+        elif isinstance(effect, Finish):
+            finished.append(self._finished(effect))
+        elif isinstance(effect, Retry | GiveBack):
+            back.append(effect)
+        elif isinstance(effect, TakeBack):
+            self._crew.get(effect.executor).take_back(effect.jobs)
+        else:
+            self._kill(effect)
+
+    def _give_back(self, back: Sequence[Retry | GiveBack]) -> None:
+        """Sends rows back, those with the same terms together. Only retries count as attempts."""
+        rows: dict[tuple[int, int, bool], list[int]] = {}
+        for each in back:
+            counted = isinstance(each, Retry)
+            rows.setdefault((each.job.delivery, each.delay_ms, counted), []).append(each.job.row)
+            self.figures.retried += counted
+            self.figures.given_back += not counted
+        for (number, delay_ms, counted), own in rows.items():
+            self._deliveries[number].nack(delay_ms / 1000, own, counted)
+            self._released(number, own)
+
+    def _finished(self, finish: Finish) -> Over:
+        job, status, outcome, cause = finish
+        if outcome is None:
+            assert cause is not None
+            outcome = broken_outcome(job, cause, self._name, wall_us())
+        return Over(job, self._deliveries[job.delivery], status, outcome)
+
+    def _kill(self, kill: Kill) -> None:
+        executor = self._crew.get(kill.executor)
+        running = executor.running()
+        if running is not None and running.number == kill.number:
+            executor.kill()
+        else:
+            self.dispatch.spared(kill.executor)
+
+    # --- time ------------------------------------------------------------------------------
+
+    def _schedule_tick(self) -> None:
+        after_us = self.dispatch.tick_us()
+        if after_us is not None and self._ticking is None:
+            loop = asyncio.get_running_loop()
+            self._ticking = loop.call_later(after_us / 1e6, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = None
+        running = {each.number: each.running() for each in self._crew.all()}
+        self.dispatch.tick(running, now_us())
+        self._act()
+
+    async def _extend(self) -> None:
+        """Extends leases for as long as their tasks are in this worker's hands."""
+        while True:
+            await asyncio.sleep(self._settings.lease_s / 12)
+            for number, rows in self._leases.due(now_us()):
+                try:
+                    await self._deliveries[number].extend(self._settings.lease_s, rows)
+                except ConflictError:
+                    _log.warning("a lease was lost: others may run its tasks, too")
+                except PenstockError as error:
+                    _log.warning("leases were not extended: %s", error)
+
+    def _settled(self, jobs: Sequence[Job]) -> None:
+        rows: dict[int, list[int]] = {}
+        for job in jobs:
+            rows.setdefault(job.delivery, []).append(job.row)
+        for number, settled in rows.items():
+            self._released(number, settled)
+
+    def _released(self, number: int, rows: list[int]) -> None:
+        if self._leases.settled(number, rows):
+            del self._deliveries[number]
