@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.blocking_messages import Delivery, Message
     from penstock.client.blocking_stages import QueueStage, TopicStage
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
+    from penstock.client.holding import Hold
     from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
     from penstock.client.stages import StageToken
     from penstock.consumers.group import ConsumerGroup
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         ClaimInfo,
         ClaimStatus,
         Entry,
+        HeldInfo,
         Publication,
         Reservation,
         ReservedPart,
@@ -56,6 +58,8 @@ __all__ = [
     "Delivery",
     "Entry",
     "Fabric",
+    "HeldInfo",
+    "Hold",
     "LeasedMessage",
     "Message",
     "NamedProducer",
@@ -99,6 +103,7 @@ _HOMES = {
     "client.blocking_loops": "BatchConsumer Consumer PartitionBatches TopicConsumer Watcher",
     "client.blocking_messages": "Delivery Message",
     "client.blocking_stages": "QueueStage TopicStage",
+    "client.holding": "Hold",
     "client.stages": "StageToken",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
     "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
@@ -113,7 +118,8 @@ _HOMES = {
     "wire.batch": "Batch",
     "wire.growth": "PartitionFamily Split",
     "wire.messages": (
-        "ClaimInfo ClaimStatus Entry Publication Reservation ReservedPart StreamInfo TxnReceipt"
+        "ClaimInfo ClaimStatus Entry HeldInfo Publication Reservation ReservedPart StreamInfo "
+        "TxnReceipt"
     ),
 }
 _home_of = {name: home for home, names in _HOMES.items() for name in names.split()}

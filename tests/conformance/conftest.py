@@ -120,6 +120,9 @@ def refuses(act: Callable[[], Any]) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) for each in value]
+    if isinstance(value, tuple):
+        plain = map(_plain, value)
+        return type(value)._make(plain) if hasattr(value, "_make") else tuple(plain)  # type: ignore[attr-defined]
     return value._inner if isinstance(value, Driven) else value
 
 

@@ -39,6 +39,8 @@ def _shard(shard: Shard, timed: bool) -> dict[str, Any]:
             p: (w.instance, w.next_sequence, w.named, list(w.recent)) for p, w in windows.items()
         },
         "forwarded": dict(shard.forwarded),
+        "outbox": shard.outbox.snapshot(),
+        "watchers": sorted(map(str, shard.watchers.snapshot())),
         "queues": {n: queue_state(q, timed) for n, q in shard.queues.items() if not is_unused(q)},
         "partitions": {
             key: _partition(p) for key, p in shard.partitions.items() if p.end or p.commits
@@ -88,6 +90,7 @@ def queue_state(queue: QueueShard, timed: bool = True) -> dict[str, Any]:
     return {
         "places": places,
         "held": {key: run.position for key, run in queue.held.items()},
+        "holds": {key: hold.snapshot() for key, hold in queue.holds.items()},
         "next": queue.leases.next_number,
         "ids": [row[:2] for row in queue.ids.snapshot()],
         "ends": {start: lane.end for start, lane in queue.lanes.items()},

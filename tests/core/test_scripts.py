@@ -23,6 +23,7 @@ from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import Flag, PopMode, PushExtra, Settle, SettleItem, Verb
+from penstock.wire.holds import Policy
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 _STATES = ("ready", "leased", "delayed", "held", "dead", "messages")
@@ -321,6 +322,7 @@ class Script:
             m.Put(
                 self.streams[name], key.encode(), value.encode(), number.get("if_version"),
                 number.get("ttl", 0), number.get("session", 0), bool(number.get("append", 0)),
+                mark=number.get("mark", 0),
             )
         )  # fmt: skip
 
@@ -371,6 +373,31 @@ class Script:
                     m.TxnCommit(stream, 0, rest[0], int(rest[1]), token_number, state)
                 )
         self._call(call)
+
+
+    def do_hold(
+        self, name: str, value: str, *after: str, policy: str = "fail", ttl: str = "0",
+        instead: str = "", sequence: str = "0",
+    ) -> None:  # fmt: skip
+        """The id is the value. What it waits for: TABLE:KEY; `instead`: TABLE:KEY:VALUE:MARK."""
+        batch = bytes(encode_batch([value.encode()], timestamp_us=0, ttl_ms=int(ttl)))
+        pairs = [each.split(":") for each in after]
+        keys = [(self.streams[table], key.encode()) for table, key in pairs]
+        writes: list[m.TxnWrite] = []
+        if instead:
+            table, key, text, mark = instead.split(":")
+            stream = self.streams[table]
+            writes.append(m.TxnWrite(stream, key.encode(), text.encode(), mark=int(mark)))
+        chosen = Policy[policy.upper()]
+        hold = m.TxnHold(self.streams[name], value.encode(), batch, keys, chosen, writes)
+        self._call(m.Transact(98, int(sequence), 0, holds=[hold]))
+
+    def do_held(self, name: str, key: str) -> str:
+        found = self.node.call(m.Held(self.streams[name], key.encode()))
+        if found is None:
+            return "not held"
+        left = ", ".join(f"{edge.decode()} of {table}" for table, edge in found["edges"])
+        return f"waits for {left or 'release'}"
 
 
 def _status(status: m.ClaimStatus) -> str:

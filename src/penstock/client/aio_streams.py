@@ -9,6 +9,7 @@ from penstock.client import (
     ops_arrow,
     ops_fabric,
     ops_group,
+    ops_hold,
     ops_push,
     ops_queue,
     ops_reserve,
@@ -70,6 +71,9 @@ class AsyncQueue(QueueState):
     purge = awaitable(ops_queue.purge)
     stats = awaitable(ops_queue.stats)
     release = awaitable(ops_queue.release)
+    hold = awaitable(ops_hold.hold)
+    hold_many = awaitable(ops_hold.hold_many)
+    held = awaitable(ops_hold.held)
     reserve = awaitable(ops_reserve.reserve)
     finish = awaitable(ops_reserve.finish)
     unreserve = awaitable(ops_reserve.unreserve)

@@ -9,6 +9,7 @@ from penstock.client import (
     ops_arrow,
     ops_fabric,
     ops_group,
+    ops_hold,
     ops_push,
     ops_queue,
     ops_reserve,
@@ -68,6 +69,9 @@ class Queue(QueueState):
     purge = blocking(ops_queue.purge)
     stats = blocking(ops_queue.stats)
     release = blocking(ops_queue.release)
+    hold = blocking(ops_hold.hold)
+    hold_many = blocking(ops_hold.hold_many)
+    held = blocking(ops_hold.held)
     reserve = blocking(ops_reserve.reserve)
     finish = blocking(ops_reserve.finish)
     unreserve = blocking(ops_reserve.unreserve)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from penstock.client.holding import mark_of
 from penstock.client.inputs import key_bytes, milliseconds
 from penstock.client.ops_fabric import stream_stats
 from penstock.client.producer import Producer, shard_of
@@ -114,15 +115,18 @@ def put(
     if_version: int | None = None,
     ttl: float | None = None,
     session: HasId | None = None,
+    mark: str = "ok",
 ) -> Steps[int]:
     """Writes an entry; its version, durable when it returns.
 
     `if_version`: only if the entry has this version (0: only if it is absent), else ConflictError.
-    `ttl`: the entry goes after so many seconds. `session`: it goes when the session ends.
+    `ttl`: the entry goes after so many seconds. `session`: it goes when the session ends. `mark`:
+    `ok`, `failed` or `skipped`, which is told to messages that are held until it exists.
     """
     ttl_ms = 0 if ttl is None else max(milliseconds("ttl", ttl), 1)
     owner = 0 if session is None else session.id
-    write = Put(table.info.id, _key(key), _value(value), if_version, ttl_ms, owner)
+    chosen = mark_of(mark)
+    write = Put(table.info.id, _key(key), _value(value), if_version, ttl_ms, owner, mark=chosen)
     return _written(table, write, _read_int)
 
 

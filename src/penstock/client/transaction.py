@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from penstock.client.delivery import LeasedBatch
+from penstock.client.holding import Edge, Hold, mark_of, part_of
 from penstock.client.inputs import check_headers, check_name, key_bytes, milliseconds, moment_us
 from penstock.client.messages import LeasedMessage
 from penstock.client.ops_group import check_state
@@ -220,11 +221,13 @@ class TransactionState(Runs):
         *,
         if_version: int | None = None,
         ttl: float | None = None,
+        mark: str = "ok",
     ) -> None:
-        """Writes an entry when the transaction commits; `if_version` must hold then."""
+        """Writes an entry when the transaction commits; `if_version` must hold then. `mark`: see
+        `Table.put`."""
         if not isinstance(value, bytes):
             raise InvalidError(f"a value must be bytes, not {type(value).__name__}")
-        self._add_write(table, key, value, if_version, ttl)
+        self._add_write(table, key, value, if_version, ttl, mark_of(mark))
 
     def delete(self, table: TableState, key: bytes | str, *, if_version: int | None = None) -> None:
         """Deletes an entry when the transaction commits; `if_version` must hold then."""
@@ -237,13 +240,37 @@ class TransactionState(Runs):
         value: bytes | None,
         if_version: int | None,
         ttl: float | None,
+        mark: int = 0,
     ) -> None:
         self._check_open()
         packed = key_bytes(key, MAX_TABLE_KEY_BYTES)
         ttl_ms = 0 if ttl is None else max(milliseconds("ttl", ttl), 1)
         shard = shard_of(packed, self._fabric.shards)
         self._homes.setdefault(4 if if_version is None else 2, shard)
-        self._transact.writes.append(TxnWrite(table.info.id, packed, value, if_version, ttl_ms))
+        self._transact.writes.append(
+            TxnWrite(table.info.id, packed, value, if_version, ttl_ms, mark)
+        )
+
+    def hold(
+        self,
+        queue: QueueState,
+        value: bytes,
+        *,
+        id: bytes | str,
+        after: Sequence[Edge] = (),
+        on_failure: str = "fail",
+        fallback: TransactionState | None = None,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        ttl: float | None = None,
+        priority: int = 0,
+    ) -> None:
+        """Stores a message when the transaction commits, held as by `Queue.hold`."""
+        self._check_open()
+        message = Hold(value, id, after, on_failure, fallback, key, headers, ttl, priority)
+        part = part_of(queue, message)
+        self._homes.setdefault(5, shard_of(part.id, self._fabric.shards))
+        self._transact.holds.append(part)
 
     def commit_offset(
         self,

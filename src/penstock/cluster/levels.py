@@ -16,8 +16,9 @@ from penstock.wire import messages as m
 
 REPAIRS = 2  # levels are agreed on; damaged batches are asked for; what came with them
 GROWTH_AND_STAGES = 3  # topics grow; batches are staged; queues have reservations
+TASKS = 4  # messages are held until entries of tables exist
 
-LOWEST, HIGHEST = FIRST, GROWTH_AND_STAGES  # of this release
+LOWEST, HIGHEST = FIRST, TASKS  # of this release
 SILENT = Speaks(FIRST, FIRST)  # who says nothing
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _READS = (m.Streams, m.Stats, m.StreamStats, m.Offsets, m.OffsetAt, m.Family, m.Committed,
           m.Renew, m.Claims, m.Get, m.Scan, m.Watch, m.SessionKeep, m.ClusterMap, m.ClusterStatus,
-          m.WhereIs, m.Publications, m.ReadReserved, m.Reservations)  # fmt: skip
+          m.WhereIs, m.Publications, m.ReadReserved, m.Reservations, m.Held)  # fmt: skip
 _OF_A_CLUSTER = (m.ClusterMap, m.ClusterStatus, m.ClusterChange, m.ClusterJoin, m.WhereIs)
 Handler = Callable[[int, int, Any], None]
 
@@ -70,6 +70,7 @@ class Calls:
             m.FinishReservations: self._entered(fabric.reservations.finish),
             m.Unreserve: self._entered(fabric.reservations.unreserve),
             m.Reservations: self._look(fabric.reservations.open),
+            m.Held: self._held,
             **dict.fromkeys(_OF_A_CLUSTER, _alone),
         }
 
@@ -195,6 +196,11 @@ class Calls:
         figures = self.fabric.stream_figures(call.stream, call.partitions)
         self._now(connection, request, figures)
 
+    def _held(self, connection: int, request: int, call: m.Held) -> None:
+        found = self.fabric.edges.held(call)
+        entry = self.kernel.confirmation([self.kernel.shard_of(call.id)])
+        self._when_safe(connection, request, entry, found)
+
     # --- topics ----------------------------------------------------------------------------
 
     def _commit(self, connection: int, request: int, call: m.Commit) -> None:
@@ -218,6 +224,7 @@ class Calls:
     def _put(self, connection: int, request: int, call: m.Put) -> None:
         """A shard whose first entry of a session this is asks the session's home before."""
         sessions, shard = self.fabric.sessions, self.kernel.shard_of(call.key)
+        self.fabric.edges.check_mark(call.mark)
         if not sessions.must_bind(shard, call.session):
             self._write(connection, request, call, self.fabric.tables.put)
             return

@@ -15,6 +15,7 @@ from penstock.core.bodies import read_extra, unpack
 from penstock.core.calls import Calls
 from penstock.core.clients import Clients
 from penstock.core.control import Control
+from penstock.core.edges import Edges
 from penstock.core.effects import Close, Effect
 from penstock.core.figures import figures_of
 from penstock.core.forwards import Forwards
@@ -86,10 +87,12 @@ class Fabric:
         self.growing = Growing(kernel, self.topics, self.forwards)
         self.control.on_defined = self.growing.defined
         self.securing = Securing(kernel, self.queues)
+        self.edges = Edges(kernel, self.queues, self.tables, self.pushes, self.forwards)
         self.sessions = Sessions(kernel, self.tables, self.forwards)
         self.transactions = Transactions(
-            kernel, self.topics, self.groups, self.tables, self.pushes, self.forwards, self.securing
-        )
+            kernel, self.topics, self.groups, self.tables, self.pushes, self.forwards,
+            self.securing, self.edges,
+        )  # fmt: skip
         self.stages = Stages(kernel, self.queues, self.topics, self.pushes, self.forwards)
         self.publishing = Publishing(kernel, self.stages, self.forwards)
         self.reservations = Reservations(kernel, self.queues, self.forwards, self.stages)
@@ -127,6 +130,7 @@ class Fabric:
             damaged = isinstance(error, DamagedError) and verb == Verb.PUSH
             if damaged or isinstance(error, ProtocolError):
                 self.kernel.effects.append(Close(connection))
+        self.forwards.settle()
 
     def _dispatch(
         self, connection: int, verb: int, flags: int, request: int, body: memoryview
@@ -169,6 +173,7 @@ class Fabric:
         if self.kernel.refusing is None:
             self.kernel.now_us = now_us
             self.kernel.timers.run(now_us)
+            self.forwards.settle()
 
     def next_due(self) -> int | None:
         """When `tick` should be called."""
@@ -364,7 +369,8 @@ class Fabric:
         for shard, number, txn in unfinished:
             self.transactions.carry_out(txn, shard, number, level, missing=True)
         for shard in kernel.shards:
-            self.forwards.carry_out_all(shard)
+            self.forwards.carry_out_all(shard, self.forwards.level)
+        self.forwards.settle()
         self.growing.restart()
 
     def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:

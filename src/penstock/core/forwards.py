@@ -18,10 +18,12 @@ from penstock.core.outbox import (
     EndReserved,
     EndSession,
     KeepReserved,
+    MeetEdges,
     OpenPartition,
     Packed,
     Part,
     PublishStages,
+    WatchKeys,
     read_part,
 )
 from penstock.core.passing import passed_on
@@ -51,6 +53,8 @@ from penstock.wire.frames import PushExtra
 
 Taken = Callable[[bool], None]
 Carrier = Callable[[Any, Shard, Forward], Entry | None]
+Holder = Callable[[m.TxnHold, Shard, Forward, Stream, Durability], Entry]
+MAX_STEP = 2000  # parts that are carried out at a time, so that no step takes long
 PLAIN = PushExtra()
 
 
@@ -66,6 +70,9 @@ class Forwards:
         self.on_opened: Callable[[Stream, int], None] = _nobody  # those who have topics grow
         # Those who carry out parts of the kinds that are not known here.
         self.carriers: dict[type, Carrier] = {}
+        self.holder: Holder  # whoever has messages wait says so
+        self._owed: dict[int, None] = {}  # shards with something in the outbox to carry out here
+        tables.on_told = self.owe
         self.dropped = 0  # parts that could not be carried out any more: see `carry_out`
 
     # --- the home side ---------------------------------------------------------------------
@@ -74,20 +81,22 @@ class Forwards:
         """This node owns a shard from now on: what its log says is committed, and goes on."""
         self.carry_out_own(shard, Durability.REPLICATED)
         self.wake(shard)
+        self.settle()
 
     def wake(self, shard: Shard) -> None:
         """Records of a home shard are committed: what is in its outbox may be sent."""
         if shard.outbox.parts:
             self.woken[shard.id] = None
 
-    def carry_out_own(self, shard: Shard, level: Durability) -> Entry | None:
-        """Carries out the parts of a home shard that concern itself; the last entry."""
-        last = None
+    def carry_out_own(self, shard: Shard, level: Durability | None) -> Entry | None:
+        """Carries out the parts of a home shard that concern itself; the last entry. No level: each
+        is as safe as its stream wants."""
+        last, noted = None, Durability.WRITTEN if level is None else level
         while (own := shard.outbox.next(shard.id)) is not None:
             number, index, part = own
             entry = self.carry_out(part, shard, Forward(shard.id, index, number), level)
             if entry is None:
-                entry = self.kernel.note(shard, Delivered(shard.id, number, index), level)
+                entry = self.kernel.note(shard, Delivered(shard.id, number, index), noted)
             last = entry
         return last
 
@@ -103,18 +112,51 @@ class Forwards:
         if self.kernel.shared:
             entry.done = lambda _: self.wake(shard)
             return self.carry_out_own(shard, self.level) or entry
-        return self.carry_out_all(shard) or entry
+        return self.carry_out_all(shard, self.level) or entry
 
-    def carry_out_all(self, shard: Shard) -> Entry | None:
-        """On a node that stands alone: all that is in the outbox of a shard; the last entry."""
-        last = self.carry_out_own(shard, self.level)
+    def owe(self, shard: Shard, entry: Entry) -> None:
+        """As `bring`, but what can be carried out here is when the event is over (`settle`): the
+        parts of the transaction that the entry belongs to come first, and one may follow from
+        another without end."""
+        if self.kernel.shared:
+            before = entry.done
+
+            def done(committed: Entry) -> None:
+                if before is not None:
+                    before(committed)
+                self.wake(shard)
+
+            entry.done = done
+        self._owed[shard.id] = None
+
+    def settle(self) -> None:
+        """Carries out what is owed; at the end of every event. Much of it takes several steps."""
+        if not self._owed:
+            return
+        room = MAX_STEP
+        while self._owed and room > 0:
+            shard = self.kernel.shards[next(iter(self._owed))]
+            del self._owed[shard.id]
+            room -= shard.outbox.parts
+            if not self.kernel.shared:
+                self.carry_out_all(shard)
+            elif shard.owned:
+                self.carry_out_own(shard, self.level)
+        if self._owed:
+            self.kernel.timers.at(self.kernel.now_us + 1, self.settle)
+
+    def carry_out_all(self, shard: Shard, level: Durability | None = None) -> Entry | None:
+        """On a node that stands alone: all that is in the outbox of a shard; the last entry. The
+        level is as in `carry_out_own`."""
+        last, noted = self.carry_out_own(shard, level), level or Durability.WRITTEN
         for target in shard.outbox.targets():
-            while (found := shard.outbox.next(target)) is not None:
-                number, index, part = found
-                forward, there = Forward(shard.id, index, number), self.kernel.shards[target]
-                if not there.was_forwarded(forward):
-                    self.carry_out(part, there, forward, self.level)
-                last = self.kernel.note(shard, Delivered(target, number, index), self.level)
+            there = self.kernel.shards[target]
+            while line := shard.outbox.line(target):
+                for number, index, part in line:
+                    forward = Forward(shard.id, index, number)
+                    if not there.was_forwarded(forward):
+                        self.carry_out(part, there, forward, level)
+                last = self.kernel.note(shard, Delivered(target, number, index), noted)
         return last
 
     def confirmed(self, shard: Shard, target: int, number: int, index: int) -> None:
@@ -149,6 +191,7 @@ class Forwards:
             then(False)
 
         entry.answer, entry.failed = lambda: then(done), failed
+        self.settle()
 
     def _too_early(self, part: Part) -> bool:
         """Whether a part is for a partition that is not open yet."""
@@ -170,7 +213,9 @@ class Forwards:
             entry = carrier(part, shard, forward)
             self.dropped += entry is None and not _is_to_end(part)
             return self._note_down(shard, forward, entry)
-        assert not isinstance(part, PublishStages | DropStages | KeepReserved | EndReserved)
+        assert not isinstance(
+            part, PublishStages | DropStages | KeepReserved | EndReserved | WatchKeys | MeetEdges
+        )
         if isinstance(part, EndSession):
             return self._note_down(shard, forward, self.tables.unbind(shard, part.session, forward))
         stream = self.kernel.streams.get(part.stream)
@@ -180,6 +225,8 @@ class Forwards:
         level = stream.level if level is None else level
         if isinstance(part, m.TxnPush):
             return self._note_down(shard, forward, self._push(part, shard, forward, stream, level))
+        if isinstance(part, m.TxnHold):
+            return self._note_down(shard, forward, self.holder(part, shard, forward, stream, level))
         if isinstance(part, m.TxnSettle):
             return self._note_down(shard, forward, self._settle(part, shard, forward, level))
         if isinstance(part, m.TxnCommit) and self._is_late_seed(part, shard, forward):
@@ -188,6 +235,7 @@ class Forwards:
         if isinstance(note, Opened):  # whoever lost it would never open: it is told once
             level = self.level
         meta = pack_forward(forward, pack_note(note))
+        level = self.tables.level(shard, note, level)
         entry = self.kernel.log(shard, Kind.NOTE | Kind.FORWARDED, meta, level)
         self.tables.fold(shard, stream, note, entry)
         self._note_down(shard, forward, entry)
@@ -235,7 +283,7 @@ class Forwards:
         if part.value is None:
             return Removed(part.stream, [part.key])
         expires_us = self.kernel.now_us + part.ttl_ms * 1000 if part.ttl_ms else 0
-        return Written(part.stream, part.key, part.value, expires_us)
+        return Written(part.stream, part.key, part.value, expires_us, mark=part.mark)
 
     def _settle(
         self, ack: m.TxnSettle, shard: Shard, forward: Forward, level: Durability

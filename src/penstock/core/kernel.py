@@ -102,6 +102,7 @@ class Kernel:
         # transaction's.
         self.forwarding = False
         self.staging = False  # the same for stages and reservations
+        self.edges = False  # the same for messages that wait for entries of tables
 
     # --- definitions -----------------------------------------------------------------------
 
@@ -209,6 +210,12 @@ class Kernel:
     def free(self, places: list[tuple[int, int]]) -> None:
         """Stored bytes are not needed any more; see `Free`."""
         self.effects.append(Free(places))
+
+    def told_level(self, level: Durability) -> Durability:
+        """The level of a record that other shards hear of, if it would have this one otherwise: no
+        other record may ever have its number. On a node that stands alone what they make of it
+        comes after it in the same journal, and is lost if it is."""
+        return Durability.REPLICATED if self.shared else max(level, Durability.WRITTEN)
 
     def answer_when_safe(
         self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None]

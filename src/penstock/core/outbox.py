@@ -18,6 +18,7 @@ from penstock.wire import messages as m
 MAX_OUTSTANDING_PARTS = 50_000  # of one home shard; one transaction more is always let in
 MAX_OUTSTANDING_BYTES = 64 << 20
 PART_OVERHEAD = 200  # bytes of memory for a part beside what it carries, roughly
+PAIR_OVERHEAD = 120  # the same for a stream and a name in it
 
 
 class EndSession(msgspec.Struct, array_like=True):
@@ -63,14 +64,31 @@ class EndReserved(msgspec.Struct, array_like=True):
     acked: bool
 
 
+class WatchKeys(msgspec.Struct, array_like=True):
+    """A held message of the home waits for entries of the target: tables and keys."""
+
+    stream: int
+    id: bytes
+    keys: list[tuple[int, bytes]]
+
+
+class MeetEdges(msgspec.Struct, array_like=True):
+    """An entry of the home exists that held messages (queue and id) of the target wait for."""
+
+    table: int
+    key: bytes
+    mark: int
+    messages: list[tuple[int, bytes]]
+
+
 Part = (
     m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | EndSession | OpenPartition
-    | PublishStages | DropStages | KeepReserved | EndReserved
+    | PublishStages | DropStages | KeepReserved | EndReserved | m.TxnHold | WatchKeys | MeetEdges
 )  # fmt: skip
 # A part's kind, on the way and in a snapshot, is its place here: add at the end.
 _KINDS = (
     m.TxnSettle, m.TxnCommit, m.TxnWrite, m.TxnPush, EndSession, OpenPartition,
-    PublishStages, DropStages, KeepReserved, EndReserved,
+    PublishStages, DropStages, KeepReserved, EndReserved, m.TxnHold, WatchKeys, MeetEdges,
 )  # fmt: skip
 _DECODERS: list[Any] = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]
 
@@ -95,12 +113,16 @@ def read_part(packed: Packed) -> Part:
     return part
 
 
-def parts_of(txn: m.Transact) -> Iterator[m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush]:
+TxnPart = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | m.TxnHold
+
+
+def parts_of(txn: m.Transact) -> Iterator[TxnPart]:
     """The parts of a transaction; their order gives them their index."""
     yield from txn.acks
     yield from txn.commits
     yield from txn.writes
     yield from txn.pushes
+    yield from txn.holds
 
 
 def _pack(number: int, index: int, part: Part) -> Packed:
@@ -114,6 +136,13 @@ def _bytes_of(part: Part) -> int:
         return PART_OVERHEAD + len(part.key) + len(part.value or b"")
     if isinstance(part, PublishStages | DropStages):
         return PART_OVERHEAD + sum(map(len, part.stages))
+    if isinstance(part, m.TxnHold):
+        fallback = sum(map(_bytes_of, part.writes)) + sum(map(_bytes_of, part.pushes))
+        keys = sum(len(key) + PAIR_OVERHEAD for _, key in part.after)
+        return PART_OVERHEAD + len(part.batch) + fallback + keys
+    if isinstance(part, WatchKeys | MeetEdges):
+        pairs = part.keys if isinstance(part, WatchKeys) else part.messages
+        return PART_OVERHEAD + sum(len(name) + PAIR_OVERHEAD for _, name in pairs)
     return PART_OVERHEAD
 
 
@@ -161,6 +190,10 @@ class Outbox:
         for (number, index), part in self._lines.get(target, {}).items():
             return number, index, part
         return None
+
+    def line(self, target: int) -> list[tuple[int, int, Part]]:
+        """All parts for a target, in order: number, index, part."""
+        return [(*at, part) for at, part in self._lines.get(target, {}).items()]
 
     def first(self, target: int, safe: int, most: int, most_bytes: int) -> list[Packed]:
         """The first parts for a target whose records are committed, that is, up to number `safe`:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from penstock.core.edge_notes import began_to_wait
 from penstock.core.kernel import Kernel
 from penstock.core.lanes import lane_start
 from penstock.core.queues import Queues
@@ -107,12 +108,16 @@ class Pushes:
                 return known
         if extra.stage:
             return self.stages.known(shard, extra)
+        return None if extra.id is None else self.known_id(shard, stream, extra.id)
+
+    def known_id(self, shard: Shard, stream: Stream, message_id: bytes) -> int | None:
+        """The position of a message with this id, if the queue knows one."""
         queue = shard.queues.get(stream.info.id)
-        if extra.id is None or queue is None:
+        if queue is None:
             return None
         queue.ids.expire(self.kernel.now_us - stream.options.id_window_ms * 1000)
-        held = queue.held.get(extra.id)  # it is known at least as long as it is held
-        return queue.ids.find(extra.id) if held is None else held.position
+        held = queue.held.get(message_id)  # it is known at least as long as it is held
+        return queue.ids.find(message_id) if held is None else held.position
 
     def _check_room(self, shard: Shard, stream: Stream, producer: int, extra: PushExtra) -> None:
         """LimitError if what makes a resend harmless cannot be remembered."""
@@ -187,15 +192,16 @@ class Pushes:
 
     def accept(
         self, shard: Shard, stream: Stream, partition: int, batch: Batch, extra: PushExtra,
-        level: Durability, forward: Forward | None = None,
+        level: Durability, forward: Forward | None = None, waits: bytes = b"",
     ) -> Entry:  # fmt: skip
-        """Gives the batch its place and logs it. It is visible once it is committed."""
+        """Gives the batch its place and logs it. It is visible once it is committed. `waits`: what
+        a held message waits for, packed."""
         header = batch.header
         base = self.place_rows(shard, stream, partition, header.priority, header.count)
         batch.stamp(base, shard.epoch, self.kernel.now_us)
         meta = PushMeta(
             stream.info.id, partition, base, header.count, header.producer, header.sequence,
-            header.instance, extra.hold, extra.id or b"",
+            header.instance, extra.hold, extra.id or b"", waits,
         )  # fmt: skip
         shard.accepted(meta, self.kernel.now_us)
         level = shard.level_in_turn(level)
@@ -203,6 +209,7 @@ class Pushes:
         if forward is not None:
             packed, kind = pack_forward(forward, packed), kind | Kind.FORWARDED
         entry = self.kernel.log(shard, kind, packed, level, None, batch.buffer)
+        began_to_wait(shard, meta, entry.number)
         entry.done = lambda done: self._visible(shard, stream, meta, batch, done)
         shard.invisible.add(entry.number)
         stream.totals.coming += header.count

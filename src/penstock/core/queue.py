@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.dedupe import IdWindow
+from penstock.core.holds import Hold, came
 from penstock.core.index import Singles, Stored
 from penstock.core.lanes import LANE_SHIFT, Lane, lane_start
 from penstock.core.leases import Grant, Leases
@@ -68,6 +69,7 @@ class QueueShard:
         self.delayed = Delayed()
         self.held: dict[bytes, Run] = {}
         self._held_at: dict[int, bytes] = {}  # position: id
+        self.holds: dict[bytes, Hold] = {}  # of those, the ones that wait for entries of tables
         self.dead: dict[int, Run] = {}
         self.leases = Leases(first_grant)
         self.ids = IdWindow()
@@ -94,7 +96,9 @@ class QueueShard:
     @property
     def empty(self) -> bool:
         """Nothing is left to keep: the state may be forgotten once nobody resends anything."""
-        return not (self.messages or self.dead or len(self.ids) or self._accepted_not_visible())
+        if self.messages or self.dead or self.holds:
+            return False
+        return not (len(self.ids) or self._accepted_not_visible())
 
     def _accepted_not_visible(self) -> bool:
         return any(lane.tail != lane.end for lane in self.lanes.values())
@@ -190,10 +194,11 @@ class QueueShard:
             heappush(self.ttl, (arrived + ttl_ms * 1000, base))
             batches = sum(len(each.index) for each in self.lanes.values())
             if len(self.ttl) > 2 * batches + SPARE_TTLS:
-                self._forget_ttls()
+                self._sort_ttls()
         if held is not None:
             lane.set_aside(base, count)
             self.hold(held, Run(base, full(count)))
+            came(self, held)
         elif self.keys is not None:
             lane.set_aside(base, count)
             self._store_keyed(base, keys or [None] * count)
@@ -217,7 +222,23 @@ class QueueShard:
         self.held[key] = run
         self._held_at[run.position] = key
 
-    def _forget_ttls(self) -> None:
+    def unheld(self, key: bytes, finished: bool = False) -> None:
+        """A held message is ready, or finished; if it is damaged, there is nothing to be done."""
+        run = self.held.pop(key, None)
+        if run is None:
+            return
+        del self._held_at[run.position]
+        if finished:
+            self._finish(run)
+        else:
+            self.returned.add(run)
+
+    def waits_at(self, position: int) -> bytes | None:
+        """The id of the message at a position, if it waits for entries of tables."""
+        key = self._held_at.get(position)
+        return key if key in self.holds else None
+
+    def _sort_ttls(self) -> None:
         """Leaves out those of batches that are finished: what is consumed in a moment may have been
         pushed to live for years."""
         self.ttl = sorted(item for item in self.ttl if self.find(item[1]) is not None)
@@ -311,7 +332,9 @@ class QueueShard:
         elif op == Op.PURGE:
             self._purge(change.position)
         elif op == Op.RELEASE:
-            self.returned.add(self.held.pop(self._held_at.pop(change.position)))
+            key = self._held_at[change.position]
+            self.holds.pop(key, None)
+            self.unheld(key)
         else:
             run = self.dead.pop(change.position)
             if op == Op.BURY:
@@ -363,10 +386,14 @@ class QueueShard:
             if following is not None:
                 self.returned.add(Run(following, 1))
 
-    def _drop(self, position: int, span: int) -> None:
-        # A time-to-live ends once, for what waits then: a log that is folded must know that too.
-        while self.ttl and (self.ttl[0][1] == position or self.find(self.ttl[0][1]) is None):
+    def forget_ttls(self, ended: int = -1) -> None:
+        """Forgets those of batches that are finished, and the one that ends now: it does so once,
+        for what waits then, and a log that is folded must know that too."""
+        while self.ttl and (self.ttl[0][1] == ended or self.find(self.ttl[0][1]) is None):
             heappop(self.ttl)
+
+    def _drop(self, position: int, span: int) -> None:
+        self.forget_ttls(position)
         lane = self.lane_of(position)
         for run in self.returned.drop(position, span) + self.delayed.drop(position, span):
             self._finish(run)

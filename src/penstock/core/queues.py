@@ -55,6 +55,8 @@ class Queues:
         self.turned: dict[int, None] = {}
         self.hungry: dict[int, None] = {}  # the same for those that somebody got nothing from
         self.on_end: Callable[[int], None] = _nobody  # told when a shard is served here no more
+        # Takes out of what is overdue what it deals with itself.
+        self.on_overdue: Callable[[QueueShard, list[Change]], list[Change]] = lambda _, due: due
 
     def view(self, stream: int) -> QueueView:
         """What this node knows of a queue."""
@@ -384,10 +386,10 @@ class Queues:
 
     def _sweep(self, view: QueueView, queue: QueueShard) -> None:
         stream = self.kernel.streams[view.stream]
-        self.change(stream, queue, rules.overdue(queue, self.kernel.now_us))
+        overdue = rules.overdue(queue, self.kernel.now_us)
+        self.change(stream, queue, self.on_overdue(queue, overdue))
         rules.make_due(queue, self.kernel.now_us)
-        keep_us = stream.options.id_window_ms * 1000
-        queue.ids.expire(self.kernel.now_us - keep_us)
+        queue.ids.expire(self.kernel.now_us - stream.options.id_window_ms * 1000)
 
     def begin(self, shard: Shard) -> None:
         """This node serves a shard from now on."""

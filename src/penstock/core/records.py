@@ -41,6 +41,7 @@ class PushMeta(NamedTuple):
     instance: int
     held: bool = False
     id: bytes = b""
+    waits: bytes = b""  # what a held message waits for: a packed `Waits`
 
 
 class Forward(NamedTuple):
@@ -57,11 +58,11 @@ _FORWARD = struct.Struct("<H2xIQ")
 
 def pack_push(meta: PushMeta) -> bytes:
     """The meta of a PUSH record."""
-    stream, partition, base, count, producer, sequence, instance, held, key = meta
+    stream, partition, base, count, producer, sequence, instance, held, key, waits = meta
     return (
         _PUSH.pack(stream, partition, base, count, instance, producer, sequence, len(key), held)
-        + key
-    )
+        + key + waits
+    )  # fmt: skip
 
 
 def read_push(meta: bytes) -> PushMeta:
@@ -69,8 +70,11 @@ def read_push(meta: bytes) -> PushMeta:
     (stream, partition, base, count, instance, producer, sequence, size, held) = _PUSH.unpack_from(
         meta
     )
-    key = meta[_PUSH.size : _PUSH.size + size]
-    return PushMeta(stream, partition, base, count, producer, sequence, instance, bool(held), key)
+    end = _PUSH.size + size
+    key, waits = meta[_PUSH.size : end], meta[end:]
+    return PushMeta(
+        stream, partition, base, count, producer, sequence, instance, bool(held), key, waits
+    )
 
 
 def pack_forward(forward: Forward, meta: bytes) -> bytes:
@@ -138,6 +142,7 @@ class Written(_Note):
     session: int = 0
     producer: int = 0
     sequence: int = 0
+    mark: int = 0
 
 
 class Removed(_Note):
@@ -341,12 +346,45 @@ class BooksForgotten(_Note):
     books: list[tuple[int, str]]
 
 
+class Watched(_Note):
+    """Messages of a shard wait for entries of this one: each row is table, key, queue and id. Those
+    of `met` are there already, with the mark that stands last: the shard is told."""
+
+    shard: int
+    kept: list[tuple[int, bytes, int, bytes]]
+    met: list[tuple[int, bytes, int, bytes, int]]
+
+
+class EdgesMet(_Note):
+    """An entry exists that held messages (queue and id) of this shard wait for, or waited for."""
+
+    table: int
+    key: bytes
+    mark: int
+    messages: list[tuple[int, bytes]]
+
+
+class HoldsEnded(_Note):
+    """The time-to-live of held messages is over: they are finished, and fall back."""
+
+    stream: int
+    ids: list[bytes]
+
+
+class HeldBefore(_Note):
+    """A message was to be held whose id is known: it is not stored again."""
+
+    stream: int
+    id: bytes
+
+
 Note = (
     Committed | Claimed | Trimmed | Thinned | Written | Removed | Registered | Forgotten | Defined
     | Deleted | SessionBegun | SessionEnded | Delivered | SessionOpened | SessionBound
     | SessionClosed | Unbound | Sealed | Opened | StagesSecured | StagesDropped | StagesShown
     | LateShown | PublicationMade | PublicationRefused | PublicationsForgotten | Reserved
-    | ReservationSealed | ReservationsEnded | BooksForgotten | ReservationRefused
+    | ReservationSealed | ReservationsEnded | BooksForgotten | ReservationRefused | Watched
+    | EdgesMet | HoldsEnded | HeldBefore
 )  # fmt: skip
 
 

@@ -10,7 +10,9 @@ from penstock.core import queue_snapshot, records
 from penstock.core.books import RESERVATION_NOTES, Books
 from penstock.core.changes import Change, Op, read_changes, read_grants
 from penstock.core.dedupe import Producers
+from penstock.core.edge_notes import EDGE_NOTES, began_to_wait, written
 from penstock.core.epochs import Epochs
+from penstock.core.holds import Watchers, came
 from penstock.core.index import Stored
 from penstock.core.outbox import Outbox, parts_of
 from penstock.core.partition import Partition
@@ -73,6 +75,7 @@ class Shard:
         # Home shard: the last of its parts that was carried out here. They come in order.
         self.forwarded: dict[int, tuple[int, int]] = {}
         self.outbox = Outbox()
+        self.watchers = Watchers()  # of entries that are not there yet
         self.sessions: dict[int, Session] = {}  # whose home this is
         self.staging = Staging()
         self.publications = Publications()  # whose home this is
@@ -124,6 +127,7 @@ class Shard:
         for key in [key for key in self.partitions if key[0] == stream]:
             freed += [(s.location, s.live_bytes) for s in self.partitions.pop(key).index.rows()]
         self.tables.pop(stream, None)
+        self.watchers.drop_stream(stream)
         self.books.drop_stream(stream)
         return freed + self.staging.drop_stream(stream)
 
@@ -181,7 +185,9 @@ class Shard:
         if definition.info.kind == "topic":
             self.partition(meta.stream, meta.partition).lost(meta.base, meta.count)
         else:
-            self.queue(meta.stream).lost(meta.base, meta.count)
+            queue = self.queue(meta.stream)
+            queue.lost(meta.base, meta.count)
+            came(queue, meta.id)
 
     def noted(self, note: records.Note, number: int, now_us: int) -> None:
         """A small fact. Those about streams that are gone do nothing but use up their number."""
@@ -227,6 +233,7 @@ class Shard:
         push = records.read_push(meta)
         if not seen:  # also if the stream is gone: its producer goes on with the next sequence
             self.accepted(push, now_us)
+            began_to_wait(self, push, record.number)
         self.invisible.discard(record.number)
         if push.stream not in self.streams:
             return
@@ -342,6 +349,7 @@ class Shard:
             "producers": self.producers.snapshot(),
             "forwarded": [(home, *at) for home, at in self.forwarded.items()],
             "outbox": self.outbox.snapshot(),
+            "watchers": self.watchers.snapshot(),
             "sessions": [(n, s.ttl_us, sorted(s.shards)) for n, s in self.sessions.items()],
             "staging": self.staging.snapshot(),
             "publications": self.publications.snapshot(),
@@ -360,6 +368,7 @@ class Shard:
         self.producers = Producers.restore(data["producers"])
         self.forwarded = {home: (number, index) for home, number, index in data["forwarded"]}
         self.outbox = Outbox.restore(data.get("outbox", []))
+        self.watchers = Watchers.restore(data.get("watchers", []))
         self.sessions = {n: Session(ttl, set(at)) for n, ttl, at in data.get("sessions", ())}
         self.staging = Staging.restore(data.get("staging", []))
         self.publications = Publications.restore(data.get("publications", []))
@@ -386,8 +395,9 @@ def _meta(stream: int, partition: int, stored: Stored) -> PushMeta:
 
 
 def _written(shard: Shard, note: records.Written, number: int, now_us: int) -> None:
-    cell = Cell(note.value, number, note.expires_us, note.session)
+    cell = Cell(note.value, number, note.expires_us, note.session, note.mark)
     shard.table(note.stream).put(note.key, cell)
+    written(shard, note, number)
 
 
 def _removed(shard: Shard, note: records.Removed, number: int, now_us: int) -> None:
@@ -419,4 +429,5 @@ _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     **STAGING_NOTES,
     **PUBLICATION_NOTES,
     **RESERVATION_NOTES,
+    **EDGE_NOTES,
 }

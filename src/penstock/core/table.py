@@ -21,6 +21,7 @@ class Cell:
     version: int
     expires_us: int = 0
     session: int = 0
+    mark: int = 0  # what its writer says to messages that wait for it
 
 
 class TableShard:
@@ -133,12 +134,16 @@ class TableShard:
 
     def snapshot(self) -> list[Any]:
         """Plain data for `restore`."""
-        return [(k, c.value, c.version, c.expires_us, c.session) for k, c in self.cells.items()]
+        return [
+            # A mark is left out if there is none: an older release knows of none.
+            (k, c.value, c.version, c.expires_us, c.session, *([c.mark] if c.mark else []))
+            for k, c in self.cells.items()
+        ]
 
     @classmethod
     def restore(cls, stream: int, rows: list[Any]) -> TableShard:
         """The table that made this snapshot."""
         table = cls(stream)
-        for key, value, version, expires_us, session in rows:
-            table.put(key, Cell(value, version, expires_us, session))
+        for key, *cell in rows:
+            table.put(key, Cell(*cell))
         return table

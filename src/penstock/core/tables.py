@@ -64,6 +64,8 @@ class Tables:
     armed_us: int = 0  # when the next look at what ends is due; 0: never
     # Whoever is about to write entries of a session: it has ended, in a shard.
     on_unbound: Callable[[int, int], None] = field(default=lambda session, shard: None)
+    # Whoever carries out what a record has put into the outbox of its shard.
+    on_told: Callable[[Shard, Entry], None] = field(default=lambda shard, entry: None)
 
     def _arm(self, due_us: int) -> None:
         """An entry or a session may end then."""
@@ -78,7 +80,7 @@ class Tables:
         self.kernel.stream(call.stream, "table")
         table = self.kernel.shard_of(call.key).tables.get(call.stream)
         cell = None if table is None else table.get(call.key, self.kernel.now_us)
-        return None if cell is None else m.Entry(call.key, cell.value, cell.version)
+        return None if cell is None else m.Entry(call.key, cell.value, cell.version, cell.mark)
 
     def check_entry(self, key: bytes, value: bytes | None, ttl_ms: int = 0) -> None:
         """Raises what is wrong with a write, whatever the table holds."""
@@ -133,8 +135,9 @@ class Tables:
             raise NotFoundError(f"session {call.session} has ended")
         expires_us = self.kernel.now_us + call.ttl_ms * 1000 if call.ttl_ms else 0
         note = Written(
-            call.stream, call.key, value, expires_us, call.session, call.producer, call.sequence
-        )
+            call.stream, call.key, value, expires_us, call.session, call.producer, call.sequence,
+            call.mark,
+        )  # fmt: skip
         entry = self._note(shard, stream, note)
         return entry, entry.number
 
@@ -167,9 +170,16 @@ class Tables:
 
     def _note(self, shard: Shard, stream: Stream, note: Written | Removed) -> Entry:
         """Logs and folds a checked change, and tells watchers once it is safe."""
-        entry = self.kernel.log(shard, Kind.NOTE, pack_note(note), stream.level)
+        level = self.level(shard, note, stream.level)
+        entry = self.kernel.log(shard, Kind.NOTE, pack_note(note), level)
         self.fold(shard, stream, note, entry)
         return entry
+
+    def level(self, shard: Shard, note: Note, level: Durability) -> Durability:
+        """The level of a note that would have this one, if nobody waited for what it writes."""
+        if isinstance(note, Written) and shard.watchers.count(note.stream, note.key):
+            return self.kernel.told_level(level)
+        return level
 
     def fold(self, shard: Shard, stream: Stream, note: Note, entry: Entry) -> None:
         """Folds a logged note; a change to a table is counted and told once it is safe."""
@@ -177,7 +187,7 @@ class Tables:
             shard.noted(note, entry.number, self.kernel.now_us)
             return
         table = shard.table(stream.info.id)
-        before = table.bytes
+        before, parts = table.bytes, shard.outbox.parts
         shard.noted(note, entry.number, self.kernel.now_us)
         table.changed = entry.number
         stream.totals.bytes += table.bytes - before
@@ -186,10 +196,12 @@ class Tables:
                 self._arm(note.expires_us)
             if (session := self.sessions.get(note.session)) is not None:
                 session.places.add((shard.id, stream.info.id))
-            events = [m.Entry(note.key, note.value, entry.number)]
+            events = [m.Entry(note.key, note.value, entry.number, note.mark)]
         else:
             events = [m.Entry(key, b"", 0) for key in note.keys]
         entry.done = lambda _: self.watches.tell(stream.info.id, events)
+        if shard.outbox.parts > parts:
+            self.on_told(shard, entry)
 
     def unbind(self, shard: Shard, session: int, forward: Forward) -> Entry:
         """A session of the cluster has ended: its entries in this shard go, and watchers are told
@@ -238,7 +250,7 @@ class Tables:
             room -= len(key) + len(value)
             if room < 0 and found:
                 break
-            found.append(m.Entry(key, value, cell.version))
+            found.append(m.Entry(key, value, cell.version, cell.mark))
         return found
 
     # --- sessions --------------------------------------------------------------------------

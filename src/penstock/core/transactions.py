@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from penstock.core.edges import Edges
 from penstock.core.forwards import PLAIN, Forwards
 from penstock.core.groups import Groups
 from penstock.core.kernel import Kernel
-from penstock.core.outbox import parts_of
+from penstock.core.outbox import TxnPart, parts_of
 from penstock.core.pushes import Pushes
 from penstock.core.records import Forward, Kind, Outgoing, pack_outgoing
 from penstock.core.securing import Securing, Taken
@@ -35,7 +36,6 @@ from penstock.wire.limits import MAX_FRAME_BYTES
 MAX_PARTS = 10_000
 MAX_OUTGOING_BYTES = MAX_FRAME_BYTES - (64 << 10)  # other nodes get the record in one frame
 MAX_BEHIND = 1000  # transactions of one producer that wait for an earlier one
-_Part = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush
 
 
 class Transactions:
@@ -43,7 +43,7 @@ class Transactions:
 
     def __init__(
         self, kernel: Kernel, topics: Topics, groups: Groups, tables: Tables, pushes: Pushes,
-        forwards: Forwards, securing: Securing,
+        forwards: Forwards, securing: Securing, edges: Edges,
     ) -> None:  # fmt: skip
         self.kernel = kernel
         self.topics = topics
@@ -52,6 +52,7 @@ class Transactions:
         self.pushes = pushes
         self.forwards = forwards
         self.securing = securing
+        self.edges = edges
         # By home and producer: what waits behind a transaction whose leases are being secured.
         self._behind: dict[tuple[int, int], list[tuple[int, int, m.Transact]]] = {}
 
@@ -138,6 +139,7 @@ class Transactions:
         level = max(self.kernel.streams[part.stream].level for part in parts_of(txn))
         if self.kernel.forwarding:
             return self.log_outgoing(Outgoing(targets, txn), home, level)
+        self.forwards.carry_out_all(home)  # what came before must be done before
         record = self.kernel.log(home, Kind.TRANSACTION, m.pack(txn), level)
         home.producers.accept(txn.producer, 0, txn.sequence, 1, record.number, self.kernel.now_us)
         return self.carry_out(txn, home, record.number, level), record.number
@@ -161,7 +163,7 @@ class Transactions:
 
     # --- checks ----------------------------------------------------------------------------
 
-    def _place_of(self, part: _Part) -> int:
+    def _place_of(self, part: TxnPart) -> int:
         """The number of the shard that a part concerns."""
         if isinstance(part, m.TxnSettle):
             self.kernel.stream(part.stream, "queue")
@@ -170,6 +172,8 @@ class Transactions:
             return part.shard
         if isinstance(part, m.TxnWrite):
             return self.kernel.place_of(part.key)
+        if isinstance(part, m.TxnHold):
+            return self.kernel.place_of(part.id)
         if isinstance(part, m.TxnCommit):
             return self.topics.place(self.kernel.stream(part.stream, "topic"), part.partition)
         return self.pushes.place(self.pushes.stream(part.stream), part.partition, part.shard)
@@ -177,6 +181,7 @@ class Transactions:
     def _check(self, txn: m.Transact, targets: list[int], secured: bool) -> None:
         """Raises if any part cannot be done now; changes nothing."""
         taken: Taken = {}
+        self.edges.check_number(txn.holds)
         for part, target in zip(parts_of(txn), targets, strict=True):
             away = self.kernel.forwarding and target != txn.home
             if not away:
@@ -185,6 +190,8 @@ class Transactions:
                 self._check_write(part, away)
             elif isinstance(part, m.TxnPush):
                 self._check_push(part, target, away)
+            elif isinstance(part, m.TxnHold):
+                self.edges.check(part, target, away)
             elif isinstance(part, m.TxnSettle):
                 if away and not secured:
                     raise _elsewhere("an ack")
@@ -210,6 +217,7 @@ class Transactions:
     def _check_write(self, write: m.TxnWrite, away: bool) -> None:
         stream = self.kernel.stream(write.stream, "table")
         self.tables.check_entry(write.key, write.value, write.ttl_ms)
+        self.edges.check_mark(write.mark)
         if not away:
             self.tables.check_room(stream, write.key, write.value, write.if_version)
         elif write.if_version is not None:

@@ -14,7 +14,7 @@ import msgspec
 from penstock.cluster.commands import Command, Outcome
 from penstock.cluster.consensus.membership import Membership
 from penstock.cluster.consensus.raft import Raft
-from penstock.cluster.levels import GROWTH_AND_STAGES, REPAIRS
+from penstock.cluster.levels import GROWTH_AND_STAGES, REPAIRS, TASKS
 from penstock.cluster.map import Speaks, Stated
 from penstock.cluster.plane.plane import CONSENSUS, SPEAKS, ControlPlane
 from penstock.cluster.plane.plane import Out as PlaneOut
@@ -226,6 +226,7 @@ class Member:
                 self.lists.enable()
                 self.engine.fabric.kernel.forwarding = True
             self.engine.fabric.kernel.staging = self.level >= GROWTH_AND_STAGES
+            self.engine.fabric.kernel.edges = self.level >= TASKS
             self.lists.placed(self.plane.state.map(), now_us)
         for token, command, outcome in out.outcomes:
             self._owners_asked.discard(command)

@@ -21,6 +21,11 @@ from penstock.wire.groups import Committed as Committed
 from penstock.wire.groups import Renew as Renew
 from penstock.wire.groups import Unclaim as Unclaim
 from penstock.wire.growth import Layout
+from penstock.wire.holds import Held as Held
+from penstock.wire.holds import HeldInfo as HeldInfo
+from penstock.wire.holds import TxnHold as TxnHold
+from penstock.wire.holds import TxnPush as TxnPush
+from penstock.wire.holds import TxnWrite as TxnWrite
 from penstock.wire.options import OPTION_TYPES as OPTION_TYPES
 from penstock.wire.options import Options as Options
 from penstock.wire.options import QueueOptions as QueueOptions
@@ -35,6 +40,9 @@ from penstock.wire.reservations import Reserve as Reserve
 from penstock.wire.reservations import ReservedPart as ReservedPart
 from penstock.wire.reservations import SealReservation as SealReservation
 from penstock.wire.reservations import Unreserve as Unreserve
+from penstock.wire.sessions import SessionClose as SessionClose
+from penstock.wire.sessions import SessionKeep as SessionKeep
+from penstock.wire.sessions import SessionOpen as SessionOpen
 from penstock.wire.stages import DiscardStages as DiscardStages
 from penstock.wire.stages import ForgetPublication as ForgetPublication
 from penstock.wire.stages import Publication as Publication
@@ -228,9 +236,10 @@ class OffsetAt(ColdRequest, omit_defaults=True):
     partitions: list[int] | None = None
 
 
-class Put(ColdRequest):
+class Put(ColdRequest, omit_defaults=True):
     """Write an entry. Answer: int, its version. Carried out once for a producer and sequence (of
-    the key's shard); a refusal uses up no number. Producer 0: a resend is a new write."""
+    the key's shard); a refusal uses up no number. Producer 0: a resend is a new write. Messages
+    that wait for the entry are told its mark."""
 
     stream: int
     key: bytes
@@ -241,6 +250,7 @@ class Put(ColdRequest):
     append: bool = False
     producer: int = 0
     sequence: int = 0
+    mark: int = 0
 
 
 class Get(ColdRequest):
@@ -278,12 +288,13 @@ class Watch(ColdRequest):
     prefix: bytes = b""
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, omit_defaults=True):
     """An entry of a table. In an event, `version` 0 means that it is gone."""
 
     key: bytes
     value: bytes
     version: int
+    mark: int = 0
 
 
 class Event(msgspec.Struct):
@@ -291,26 +302,6 @@ class Event(msgspec.Struct):
 
     entries: list[Entry]
     lost: bool = False
-
-
-class SessionOpen(ColdRequest):
-    """A session: entries bound to it go when it ends. Answer: int, its id. In a cluster it lives in
-    a shard that the client chooses."""
-
-    ttl_ms: int
-    shard: int = -1
-
-
-class SessionKeep(ColdRequest):
-    """Keep a session alive. Answer: bool, False if it has ended."""
-
-    session: int
-
-
-class SessionClose(ColdRequest):
-    """End a session now. Answer: bool."""
-
-    session: int
 
 
 class TxnSettle(msgspec.Struct, array_like=True):
@@ -337,15 +328,6 @@ class TxnSettle(msgspec.Struct, array_like=True):
         return SettleItem(self.op, self.shard, self.count, self.grant, self.position, 0, mask)
 
 
-class TxnPush(msgspec.Struct, array_like=True):
-    """Push or publish a batch inside a transaction."""
-
-    stream: int
-    partition: int
-    shard: int
-    batch: bytes
-
-
 class TxnCommit(msgspec.Struct, array_like=True):
     """Commit an offset, and a state with it, inside a transaction."""
 
@@ -357,17 +339,7 @@ class TxnCommit(msgspec.Struct, array_like=True):
     state: bytes = b""
 
 
-class TxnWrite(msgspec.Struct, array_like=True):
-    """Put (or delete, when value is None) a table entry inside a transaction."""
-
-    stream: int
-    key: bytes
-    value: bytes | None
-    if_version: int | None = None
-    ttl_ms: int = 0
-
-
-class Transact(ColdRequest):
+class Transact(ColdRequest, omit_defaults=True):
     """All or nothing. Answer: TxnReceipt."""
 
     producer: int
@@ -377,6 +349,7 @@ class Transact(ColdRequest):
     commits: list[TxnCommit] = msgspec.field(default_factory=list)
     pushes: list[TxnPush] = msgspec.field(default_factory=list)
     writes: list[TxnWrite] = msgspec.field(default_factory=list)
+    holds: list[TxnHold] = msgspec.field(default_factory=list)
 
 
 class TxnReceipt(msgspec.Struct):
@@ -448,7 +421,7 @@ Request = (
     | Put | Get | Remove | Scan | Watch | SessionOpen | SessionKeep | SessionClose | Transact
     | ClusterMap | ClusterStatus | ClusterChange | ClusterJoin | WhereIs | PublishStaged
     | DiscardStages | Publications | ForgetPublication | Reserve | SealReservation | ReadReserved
-    | FinishReservations | Unreserve | Reservations
+    | FinishReservations | Unreserve | Reservations | Held
 )  # fmt: skip
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode

@@ -1,0 +1,208 @@
+"""Messages that wait for entries of tables: what the two ends of an edge know of it.
+
+The shard of the message has a `Hold`: the edges that are left, as a set, so that it does no harm to
+hear of one twice. The shard of the entry has a `Watcher` until the entry is written.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from penstock.wire.holds import Policy, TxnPush, TxnWrite
+
+if TYPE_CHECKING:
+    from penstock.core.queue import QueueShard
+
+_TABLE = struct.Struct("<I")
+
+
+class Fallback(msgspec.Struct, array_like=True):
+    """What is done instead of a held message: parts, and the shard of each, the writes first."""
+
+    shards: list[int]
+    writes: list[TxnWrite]
+    pushes: list[TxnPush]
+
+    def parts(self) -> Iterator[tuple[int, TxnWrite | TxnPush]]:
+        """Each with its shard."""
+        yield from zip(self.shards, [*self.writes, *self.pushes], strict=True)
+
+
+class Waits(msgspec.Struct, array_like=True):
+    """What the record of a held message says of it: shard, table and key of every entry that it
+    waits for, its policy, and its fallback (packed; empty: none)."""
+
+    after: list[tuple[int, int, bytes]]
+    policy: int
+    fallback: bytes
+
+
+_waits = msgspec.msgpack.Decoder(Waits)
+_fallback = msgspec.msgpack.Decoder(Fallback)
+pack_waits = msgspec.msgpack.Encoder().encode
+pack_fallback = msgspec.msgpack.Encoder().encode
+
+
+def read_waits(packed: bytes) -> Waits:
+    """What `pack_waits` made."""
+    return _waits.decode(packed)
+
+
+def edge_of(table: int, key: bytes) -> bytes:
+    """An edge as a hold keeps it: small, and in an order."""
+    return _TABLE.pack(table) + key
+
+
+class Hold:
+    """One message that waits. Its edges are a sorted list: a million of these are kept."""
+
+    __slots__ = ("coming", "edges", "failed", "fallback", "policy")
+
+    def __init__(self, edges: Iterable[bytes], policy: int, fallback: bytes) -> None:
+        self.edges = sorted(set(edges))
+        self.policy = policy
+        self.fallback = fallback  # packed, as nearly all of them are never looked at
+        self.coming = True  # the message itself is not committed yet
+        self.failed = False
+
+    def meet(self, edge: bytes) -> bool:
+        """An entry exists; whether it was waited for."""
+        at = bisect_left(self.edges, edge)
+        if at == len(self.edges) or self.edges[at] != edge:
+            return False
+        del self.edges[at]
+        return True
+
+    def pairs(self) -> Iterator[tuple[int, bytes]]:
+        """Tables and keys that are left."""
+        for edge in self.edges:
+            (table,) = _TABLE.unpack_from(edge)
+            yield table, edge[_TABLE.size :]
+
+    def parts(self) -> Iterator[tuple[int, TxnWrite | TxnPush]]:
+        """What is done instead of the message."""
+        if self.fallback:
+            yield from _fallback.decode(self.fallback).parts()
+
+    def snapshot(self) -> tuple[list[bytes], int, bytes, bool, bool]:
+        """Plain data for `restore`."""
+        return self.edges, self.policy, self.fallback, self.coming, self.failed
+
+    @classmethod
+    def restore(cls, row: Any) -> Hold:
+        """The hold that made this snapshot."""
+        edges, policy, fallback, coming, failed = row
+        hold = cls(edges, policy, fallback)
+        hold.coming, hold.failed = coming, failed
+        return hold
+
+
+# --- fold: a queue's part in one shard. A message that is not committed yet is dealt with then ---
+
+
+def began(queue: QueueShard, key: bytes, waits: Waits) -> None:
+    """A message is in the log that waits for entries."""
+    edges = [edge_of(table, name) for _, table, name in waits.after]
+    queue.holds[key] = Hold(edges, waits.policy, waits.fallback)
+
+
+def came(queue: QueueShard, key: bytes) -> None:
+    """The message of a hold is committed, or found to be damaged."""
+    hold = queue.holds.get(key)
+    if hold is not None:
+        hold.coming = False
+        if not hold.edges:
+            _let_go(queue, key, hold)
+
+
+def met(queue: QueueShard, key: bytes, edge: bytes, mark: int) -> Hold | None:
+    """An entry exists. The hold, if its message is finished for that, and falls back."""
+    hold = queue.holds.get(key)
+    if hold is None or not hold.meet(edge):
+        return None
+    if mark and hold.policy != Policy.RUN:
+        return ended(queue, key)
+    if not hold.edges:
+        _let_go(queue, key, hold)
+    return None
+
+
+def ended(queue: QueueShard, key: bytes) -> Hold | None:
+    """A message is finished, whatever it waits for; its hold, unless that was over."""
+    hold = queue.holds.get(key)
+    if hold is None or hold.failed:
+        return None
+    hold.failed = True
+    hold.edges.clear()
+    _let_go(queue, key, hold)
+    return hold
+
+
+def _let_go(queue: QueueShard, key: bytes, hold: Hold) -> None:
+    if not hold.coming:
+        del queue.holds[key]
+        queue.unheld(key, hold.failed)
+
+
+# --- the other end -----------------------------------------------------------------------------
+
+
+class Watcher(NamedTuple):
+    """A held message that waits for an entry: its shard, queue and id."""
+
+    shard: int
+    stream: int
+    id: bytes
+
+
+class Watchers:
+    """Who waits for which entries of a shard that are not there yet."""
+
+    __slots__ = ("_tables",)
+
+    def __init__(self) -> None:
+        self._tables: dict[int, dict[bytes, list[Watcher]]] = {}
+
+    def add(self, table: int, key: bytes, watcher: Watcher) -> None:
+        """A message waits for an entry."""
+        self._tables.setdefault(table, {}).setdefault(key, []).append(watcher)
+
+    def count(self, table: int, key: bytes) -> int:
+        """How many wait for an entry."""
+        keys = self._tables.get(table)
+        return 0 if keys is None else len(keys.get(key, ()))
+
+    def take(self, table: int, key: bytes) -> list[Watcher]:
+        """Those that wait for an entry; they are told, and forgotten."""
+        keys = self._tables.get(table)
+        if keys is None:
+            return []
+        found = keys.pop(key, [])
+        if not keys:
+            del self._tables[table]
+        return found
+
+    def drop_stream(self, table: int) -> None:
+        """A table is gone: who waits for it will not hear of it any more."""
+        self._tables.pop(table, None)
+
+    def snapshot(self) -> list[Any]:
+        """Plain data for `restore`."""
+        return [
+            (table, key, watchers)
+            for table, keys in self._tables.items()
+            for key, watchers in keys.items()
+        ]
+
+    @classmethod
+    def restore(cls, rows: list[Any]) -> Watchers:
+        """The watchers that made this snapshot."""
+        watchers = cls()
+        for table, key, found in rows:
+            watchers._tables.setdefault(table, {})[key] = [Watcher._make(each) for each in found]
+        return watchers
