@@ -21,6 +21,8 @@ class Entry(NamedTuple):
 
 
 SYSTEMS = {
+    "penstock-written": Entry("penstock_tasks", "written"),
+    "penstock": Entry("penstock_tasks", "synced"),
     "celery": Entry("celery_redis", "prefork"),
     "dask": Entry("dask_cluster", "processes"),
     "ray": Entry("ray_node", "processes"),
