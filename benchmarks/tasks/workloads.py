@@ -17,6 +17,7 @@ from penstock.cli.benchmarks.processes import Child
 TASK_RATE = "tasks/s"
 PERCENT = "%"
 FEW, MANY = 2, 8  # workers
+START_SECONDS = 120.0  # until a client has the result of its first task
 _END_SECONDS = 60.0
 
 
@@ -63,7 +64,7 @@ def started(system: TaskSystem, workers: int) -> Iterator[TaskProcess]:
         system.start(workers)
         with Child(
             "benchmarks.tasks.client", system.name, system.endpoint, str(workers),
-            log=data_folder() / log, patience=PATIENCE_SECONDS, inside=inside,
+            log=data_folder() / log, patience=START_SECONDS, inside=inside,
         ) as child:  # fmt: skip
             yield TaskProcess(child, workers, log)
             child.hang_up()

@@ -52,7 +52,7 @@ class TaskWorker:
         self._busy_until_us = 0
         self._pulling = False
         self._ticking = False
-        self._over: dict[int, deque[Job]] = {}  # by node
+        self._over: dict[tuple[int, int], deque[Job]] = {}  # by node and shard
         self._under_way = 0
         for _ in range(executors):
             self.add_executor()
@@ -190,8 +190,8 @@ class TaskWorker:
             executor = self.executors[effect.executor]
             self.world.after(self.fabric.costs.pipe_us, lambda: executor.run(effect.jobs))
         elif isinstance(effect, Finish):
-            node = self._held(effect.job).node
-            self._over.setdefault(node, deque()).append(effect.job)
+            held = self._held(effect.job)
+            self._over.setdefault((held.node, held.shard), deque()).append(effect.job)
         elif isinstance(effect, TakeBack):
             executor = self.executors[effect.executor]
             self.world.after(
@@ -216,15 +216,15 @@ class TaskWorker:
         return self._deliveries[job.delivery][job.row]
 
     def _commit(self) -> None:
-        """Tasks that are over, those of one node together; a few transactions at a time."""
+        """Tasks that are over, those of one shard together; a few transactions at a time."""
         while self._over and self._under_way < MAX_UNDER_WAY:
-            node, waiting = next(iter(self._over.items()))
+            place, waiting = next(iter(self._over.items()))
             jobs = [waiting.popleft() for _ in range(min(len(waiting), MAX_TASKS))]
-            del self._over[node]
+            del self._over[place]
             if waiting:
-                self._over[node] = waiting
+                self._over[place] = waiting
             self._under_way += 1
-            self._settle(node, jobs)
+            self._settle(place[0], jobs)
 
     def _settle(self, node: int, jobs: list[Job]) -> None:
         items = self._items(jobs, Settle.ACK, 0)
