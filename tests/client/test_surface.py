@@ -25,6 +25,8 @@ TWINS = [
     (penstock.Consumer, aio.AsyncConsumer),
     (penstock.BatchConsumer, aio.AsyncBatchConsumer),
     (penstock.PartitionBatches, aio.AsyncPartitionBatches),
+    (penstock.TaskApp, aio.AsyncTaskApp),
+    (penstock.TaskResults, aio.AsyncTaskResults),
 ]
 
 
@@ -49,6 +51,13 @@ def test_both_shells_have_the_same_names_and_arguments(blocking, asynchronous):
     for name in public(blocking):
         if callable(getattr(blocking, name)):
             assert shown(blocking, name) == shown(asynchronous, name), name
+
+
+def test_futures_of_tasks_have_the_same_names_and_arguments():
+    # The blocking one is also a future of the standard library, which has more.
+    assert public(aio.AsyncTaskFuture) <= public(penstock.TaskFuture)
+    for name in ("result", "exception", "cancel", "done", "cancelled", "add_done_callback"):
+        assert shown(penstock.TaskFuture, name) == shown(aio.AsyncTaskFuture, name), name
 
 
 @pytest.mark.parametrize("kind", [kind for twins in TWINS for kind in twins])

@@ -122,7 +122,7 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, tuple):
         plain = map(_plain, value)
-        return type(value)._make(plain) if hasattr(value, "_make") else tuple(plain)  # type: ignore[attr-defined]
+        return type(value)._make(plain) if hasattr(value, "_make") else tuple(plain)
     return value._inner if isinstance(value, Driven) else value
 
 

@@ -307,10 +307,17 @@ def test_a_deleted_table_has_no_watchers(graph: Graph) -> None:
     assert graph.node.call(m.Release(graph.queue, [b"n0"])) == ["released"]
 
 
-def test_a_deleted_queue_is_told_nothing(graph: Graph) -> None:
-    graph.hold(graph.part(b"n0", {b"x"}))
+def test_a_deleted_queue_waits_for_nothing(graph: Graph) -> None:
+    other = Graph(graph.node)
+    other.queue = graph.node.open("queue", "other")
+    other.producer = 98
+    other.hold(other.part(b"n0", {b"x"}))
+    graph.hold(graph.part(b"n0", {b"x"}), graph.part(b"n1", {b"y"}))
     graph.node.call(m.Delete("queue", "q"))
+    left = [row for shard in graph.node.fabric.kernel.shards for row in shard.watchers.snapshot()]
+    assert [(key, len(watchers)) for _, key, watchers in left] == [(b"x", 1)]
     graph.put(b"x")
+    assert other.ready() == {b"n0"}
     graph.node.crash()
     assert all(shard.outbox.parts == 0 for shard in graph.node.fabric.kernel.shards)
 

@@ -86,7 +86,7 @@ CALLS: list[type[Any]] = [
     m.Open, m.Configure, m.Delete, m.Streams, m.Stats, m.StreamStats, m.Purge, m.Redrive, m.Release,
     m.Producer, m.Offsets, m.OffsetAt, m.Commit, m.Committed, m.Claim, m.Unclaim, m.Renew,
     m.Claims, m.Put, m.Get, m.Remove, m.Scan, m.Watch, m.SessionOpen, m.SessionKeep,
-    m.SessionClose, m.Transact,
+    m.SessionClose, m.Transact, m.Held,
 ]  # fmt: skip
 
 
@@ -96,6 +96,12 @@ def values_for(kind: Any) -> st.SearchStrategy[Any]:
     if "TxnSettle" in shown:
         parts = [*[SIGNED] * 4, SIGNED | st.sampled_from([1, 4]), st.binary(max_size=2)]
         return st.lists(st.builds(m.TxnSettle, st.integers(1, 6), *parts), max_size=2)
+    if "TxnHold" in shown:
+        batch = bytes(encode_batch([b"x"], timestamp_us=0))
+        pairs = st.lists(st.tuples(SIGNED | st.integers(1, 6), st.binary(max_size=2)), max_size=2)
+        held = [st.integers(1, 6), st.binary(max_size=2), st.sampled_from([b"", batch]), pairs]
+        instead = [SIGNED | st.just(0), values_for("TxnWrite"), values_for("TxnPush")]
+        return st.lists(st.builds(m.TxnHold, *held, *instead), max_size=2)
     if "TxnPush" in shown:
         batch = bytes(encode_batch([b"x"], timestamp_us=0))
         place = [st.integers(1, 6), SIGNED, SIGNED]
@@ -106,7 +112,8 @@ def values_for(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(st.builds(m.TxnCommit, *parts), max_size=2)
     if "TxnWrite" in shown:
         parts = [st.binary(max_size=2), st.none() | st.binary(max_size=2), st.none() | SIGNED]
-        return st.lists(st.builds(m.TxnWrite, st.integers(1, 6), *parts, SIGNED), max_size=2)
+        marked = [st.integers(1, 6), *parts, SIGNED, SIGNED | st.just(0)]
+        return st.lists(st.builds(m.TxnWrite, *marked), max_size=2)
     if "tuple[int, int, int]" in shown:
         return st.lists(st.tuples(SIGNED, SIGNED, SIGNED), max_size=2)
     if "tuple[int, int]" in shown:

@@ -31,6 +31,7 @@ class TinyWorker:
         pickle_key: bytes | None = None,
         before: Callable[[TaskCall], None] = lambda call: None,
         most: int = 1000,
+        cancels: bool = True,
     ) -> None:
         names = streams_of(task_set)
         self._fabric = fabric
@@ -41,10 +42,10 @@ class TinyWorker:
         self._codec = Codec(Trust(), pickle_key)
         self._before = before
         self._most = most
+        self._cancels = cancels
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self.ran: list[str] = []
-        self.attempts: list[int] = []
 
     def __enter__(self) -> TinyWorker:
         self._thread.start()
@@ -88,7 +89,7 @@ class TinyWorker:
         return TaskOutcome(status, result, 1, "tiny", began, began, ended, call.function)
 
     def _run(self, call: TaskCall) -> tuple[int, bytes]:
-        if self._control.get(cancel_key(call.task)) is not None:
+        if self._cancels and self._control.get(cancel_key(call.task)) is not None:
             return Status.CANCELLED, b""
         try:
             parents = [self._results.get(task) for task in call.after]

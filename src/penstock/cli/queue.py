@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import reservations, streams
+from penstock.cli import held, reservations, streams
 from penstock.cli.command import Here, given, new_app, on_fabric
 from penstock.cli.output import leased_json
 from penstock.cli.streams import Durability, MaxBytes, Name, Ttl, Yes
@@ -324,5 +324,6 @@ def release(
         here.output.table(("id", "state"), zip(ids, states, strict=True))
 
 
+app.command()(held.held)
 app.command()(reservations.reservations)
 app.command()(reservations.unreserve)

@@ -88,6 +88,11 @@ async def _work(
     async with aio.connect(url, timeout_s, namespace, name="worker") as fabric:
         puller = await open_puller(fabric, settings)
         _listen_to_signals(puller, output)
+        try:
+            await puller.start()
+        except BaseException:
+            await puller.close()
+            raise
         reporting = asyncio.create_task(_report(puller, settings, output))
         told = {"event": "started", "worker": worker_name(), "tasks": settings.task_set}
         output.record(told, f"worker {worker_name()} runs tasks of {settings.task_set!r}")

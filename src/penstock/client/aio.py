@@ -185,7 +185,7 @@ class AsyncFabric(FabricState):
         from penstock.tasks.aio_app import AsyncTaskApp  # of a layer above, for those who use it
 
         made = AsyncTaskApp(self, name, durability=durability, pickle_key=pickle_key, allow=allow)
-        self._apps.append(await made.open())
+        self._apps.append(await made._open())
         return made
 
     async def close(self) -> None:

@@ -130,7 +130,7 @@ class Fabric:
             damaged = isinstance(error, DamagedError) and verb == Verb.PUSH
             if damaged or isinstance(error, ProtocolError):
                 self.kernel.effects.append(Close(connection))
-        self.forwards.settle()
+        self.forwards.carry_out_owed()
 
     def _dispatch(
         self, connection: int, verb: int, flags: int, request: int, body: memoryview
@@ -173,7 +173,7 @@ class Fabric:
         if self.kernel.refusing is None:
             self.kernel.now_us = now_us
             self.kernel.timers.run(now_us)
-            self.forwards.settle()
+            self.forwards.carry_out_owed()
 
     def next_due(self) -> int | None:
         """When `tick` should be called."""
@@ -370,7 +370,7 @@ class Fabric:
             self.transactions.carry_out(txn, shard, number, level, missing=True)
         for shard in kernel.shards:
             self.forwards.carry_out_all(shard, self.forwards.level)
-        self.forwards.settle()
+        self.forwards.carry_out_owed()
         self.growing.restart()
 
     def begin_shard(self, shard: Shard, now_us: int, first_grant: int) -> None:

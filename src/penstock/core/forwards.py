@@ -30,6 +30,7 @@ from penstock.core.passing import passed_on
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
 from penstock.core.records import (
+    AllDelivered,
     Committed,
     Delivered,
     Forward,
@@ -81,7 +82,7 @@ class Forwards:
         """This node owns a shard from now on: what its log says is committed, and goes on."""
         self.carry_out_own(shard, Durability.REPLICATED)
         self.wake(shard)
-        self.settle()
+        self.carry_out_owed()
 
     def wake(self, shard: Shard) -> None:
         """Records of a home shard are committed: what is in its outbox may be sent."""
@@ -115,9 +116,9 @@ class Forwards:
         return self.carry_out_all(shard, self.level) or entry
 
     def owe(self, shard: Shard, entry: Entry) -> None:
-        """As `bring`, but what can be carried out here is when the event is over (`settle`): the
-        parts of the transaction that the entry belongs to come first, and one may follow from
-        another without end."""
+        """As `bring`, but what can be carried out here is when the event is over, by
+        `carry_out_owed`: the parts of the transaction that the entry belongs to come first, and one
+        thing may follow from another without end."""
         if self.kernel.shared:
             before = entry.done
 
@@ -129,7 +130,7 @@ class Forwards:
             entry.done = done
         self._owed[shard.id] = None
 
-    def settle(self) -> None:
+    def carry_out_owed(self) -> None:
         """Carries out what is owed; at the end of every event. Much of it takes several steps."""
         if not self._owed:
             return
@@ -137,26 +138,30 @@ class Forwards:
         while self._owed and room > 0:
             shard = self.kernel.shards[next(iter(self._owed))]
             del self._owed[shard.id]
-            room -= shard.outbox.parts
             if not self.kernel.shared:
+                room -= shard.outbox.parts
                 self.carry_out_all(shard)
             elif shard.owned:
                 self.carry_out_own(shard, self.level)
         if self._owed:
-            self.kernel.timers.at(self.kernel.now_us + 1, self.settle)
+            self.kernel.timers.at(self.kernel.now_us + 1, self.carry_out_owed)
 
     def carry_out_all(self, shard: Shard, level: Durability | None = None) -> Entry | None:
         """On a node that stands alone: all that is in the outbox of a shard; the last entry. The
         level is as in `carry_out_own`."""
-        last, noted = self.carry_out_own(shard, level), level or Durability.WRITTEN
-        for target in shard.outbox.targets():
-            there = self.kernel.shards[target]
-            while line := shard.outbox.line(target):
+        last, noted = None, Durability.WRITTEN if level is None else level
+        while shard.outbox.parts:
+            last = self.carry_out_own(shard, level) or last
+            done: list[tuple[int, int, int]] = []
+            for target in shard.outbox.targets():
+                there, line = self.kernel.shards[target], shard.outbox.line(target)
                 for number, index, part in line:
                     forward = Forward(shard.id, index, number)
                     if not there.was_forwarded(forward):
                         self.carry_out(part, there, forward, level)
-                last = self.kernel.note(shard, Delivered(target, number, index), noted)
+                done += [(target, number, index) for number, index, _ in line[-1:]]
+            if done:
+                last = self.kernel.note(shard, AllDelivered(done), noted)
         return last
 
     def confirmed(self, shard: Shard, target: int, number: int, index: int) -> None:
@@ -191,7 +196,7 @@ class Forwards:
             then(False)
 
         entry.answer, entry.failed = lambda: then(done), failed
-        self.settle()
+        self.carry_out_owed()
 
     def _too_early(self, part: Part) -> bool:
         """Whether a part is for a partition that is not open yet."""

@@ -187,9 +187,17 @@ class Watchers:
             del self._tables[table]
         return found
 
-    def drop_stream(self, table: int) -> None:
-        """A table is gone: who waits for it will not hear of it any more."""
-        self._tables.pop(table, None)
+    def drop_stream(self, stream: int) -> None:
+        """A table is gone: who waits for it will not hear of it any more. Or a queue is, and
+        nothing of it waits."""
+        self._tables.pop(stream, None)
+        for table, keys in list(self._tables.items()):
+            for key, watchers in list(keys.items()):
+                left = [each for each in watchers if each.stream != stream]
+                if not left:
+                    self.take(table, key)
+                elif len(left) < len(watchers):
+                    keys[key] = left
 
     def snapshot(self) -> list[Any]:
         """Plain data for `restore`."""

@@ -346,6 +346,12 @@ class BooksForgotten(_Note):
     books: list[tuple[int, str]]
 
 
+class AllDelivered(_Note):
+    """On a node that stands alone: as `Delivered`, for several targets at once."""
+
+    parts: list[tuple[int, int, int]]
+
+
 class Watched(_Note):
     """Messages of a shard wait for entries of this one: each row is table, key, queue and id. Those
     of `met` are there already, with the mark that stands last: the shard is told."""
@@ -384,7 +390,7 @@ Note = (
     | SessionClosed | Unbound | Sealed | Opened | StagesSecured | StagesDropped | StagesShown
     | LateShown | PublicationMade | PublicationRefused | PublicationsForgotten | Reserved
     | ReservationSealed | ReservationsEnded | BooksForgotten | ReservationRefused | Watched
-    | EdgesMet | HoldsEnded | HeldBefore
+    | EdgesMet | HoldsEnded | HeldBefore | AllDelivered
 )  # fmt: skip
 
 

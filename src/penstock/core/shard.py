@@ -418,6 +418,11 @@ def _delivered(shard: Shard, note: records.Delivered, number: int, now_us: int) 
     shard.outbox.delivered(note.target, note.number, note.index)
 
 
+def _all_delivered(shard: Shard, note: records.AllDelivered, number: int, now_us: int) -> None:
+    for part in note.parts:
+        shard.outbox.delivered(*part)
+
+
 _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Written: _written,
     records.Removed: _removed,
@@ -425,6 +430,7 @@ _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Registered: _registered,
     records.Forgotten: _forgotten,
     records.Delivered: _delivered,
+    records.AllDelivered: _all_delivered,
     **SESSION_NOTES,
     **STAGING_NOTES,
     **PUBLICATION_NOTES,

@@ -14,6 +14,8 @@ from penstock.sim.actors import RETRY_US, Actor, Stage, Stream
 from penstock.sim.attempts import Holds
 from penstock.sim.client import Client, Script, Sleep
 from penstock.sim.consumers import Consumer
+from penstock.sim.graph_actors import end_graph
+from penstock.sim.graphs import tasks_of
 from penstock.sim.history import FinalTable, Pass, Release, name_of
 from penstock.sim.staged import end_reservations
 from penstock.wire.frames import PopMode, Settle
@@ -51,6 +53,8 @@ class Drain:
         if any(name == queue.name for name, _ in self._stage.history.holds):
             holds = Holds(self._stage.history, self._stage.world, queue.name, actor.stream.level)
             yield from end_reservations(queue, holds)
+        if tasks_of(self._stage.history, queue.name):
+            yield from end_graph(self._stage, actor.client, queue)
         figures: dict[str, object] = {}
         idle = 0
         for _ in range(MAX_ROUNDS):

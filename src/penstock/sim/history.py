@@ -319,6 +319,23 @@ class Peek:
     values: list[bytes]
 
 
+@dataclass(slots=True)
+class GraphTask:
+    """A held message. `stored`: True once it is known to be; otherwise nobody knows."""
+
+    queue: str
+    name: bytes
+    after: list[bytes]
+    policy: str
+    sent_us: int
+    ttl_us: int
+    stored: bool | None = None
+    writes: list[tuple[int, int]] = field(default_factory=list)  # of its entry: sent, and the mark
+    done_us: int = 0  # when its entry was known to be written
+    left: list[bytes] = field(default_factory=list)  # what it waited for when the work was over
+    left_us: int = 0  # when that was asked
+
+
 LONGEST_US = 1 << 40  # no span is longer, however far in the future its end is
 
 
@@ -377,6 +394,7 @@ class History:
     attempts: list[Attempt] = field(default_factory=list)
     surprises: list[str] = field(default_factory=list)  # errors that nothing explains
     holds: dict[tuple[str, int], Hold] = field(default_factory=dict)  # by queue and number
+    graph: dict[bytes, GraphTask] = field(default_factory=dict)
     trouble: Trouble = field(default_factory=Trouble)
     dead: set[bytes] = field(default_factory=set)  # values among the dead letters at the end
     final_tables: dict[str, FinalTable] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from penstock.errors import InvalidError
 from penstock.sim.actors import MakeScript, Process, Stage, Stream
 from penstock.sim.check_claims import check_claims
+from penstock.sim.check_graphs import check_graph
 from penstock.sim.check_keys import check_keys
 from penstock.sim.check_latest import check_latest
 from penstock.sim.check_queues import check_queue
@@ -23,6 +24,8 @@ from penstock.sim.check_watches import check_watches
 from penstock.sim.claims import Member
 from penstock.sim.client import Client, Script
 from penstock.sim.consumers import Consumer, Subscriber, TopicReader
+from penstock.sim.graph_actors import GraphBuilder, GraphWorker
+from penstock.sim.graphs import ENTRIES
 from penstock.sim.growth import Grower, KeyPublisher, KeyReader
 from penstock.sim.history import History
 from penstock.sim.producers import IdProducer, NamedProducer, Publisher, QueueProducer
@@ -111,6 +114,7 @@ AGED = Stream("topic", "aged", {"partitions": 2, "retention_ms": 2500})
 SIZED = Stream("topic", "sized", {"partitions": 1, "retention_bytes": 6000})
 GROWING = Stream("topic", "growing", {"partitions": 2})
 LATEST = Stream("topic", "latest", {"partitions": 1, "keep": "latest"})
+GRAPH = _queue("graph")
 
 PARTS: dict[str, Part] = {
     "plain": Part(
@@ -269,7 +273,20 @@ PARTS: dict[str, Part] = {
         ),
         ((check_keys, GROWING),),
     ),
+    "graph": Part(
+        (GRAPH, ENTRIES),
+        (
+            ("p1", _plays(GraphBuilder, GRAPH)),
+            ("p2", _plays(GraphBuilder, GRAPH)),
+            ("c1", _plays(GraphWorker, GRAPH)),
+            ("c2", _plays(GraphWorker, GRAPH)),
+            ("c3", _plays(GraphWorker, GRAPH)),
+        ),
+        ((check_graph, GRAPH),),
+    ),
 }
+# Parts that came later go with others: seeds that were run before stay what they were.
+LATER = {"graph": "transactions"}
 SHARE = 0.3  # of all parts that a seed has, roughly
 
 
@@ -280,8 +297,9 @@ def chosen_parts(world: World, wanted: str) -> list[str]:
         raise InvalidError(f"parts {unknown}: use all, or some of {', '.join(PARTS)}")
     if names:
         return names
-    chosen = [name for name in PARTS if world.chance(SHARE)]
-    return chosen or [world.random.choice(list(PARTS))]
+    older = [name for name in PARTS if name not in LATER]
+    chosen = [name for name in older if world.chance(SHARE)] or [world.random.choice(older)]
+    return [name for name in PARTS if LATER.get(name, name) in chosen]
 
 
 def processes_of(stage: Stage, parts: list[str]) -> list[Process]:

@@ -114,6 +114,7 @@ class Scenario:
             "claims": len(self.history.claims),
             "publications": sum(each.told is not None for each in self.history.attempts),
             "reservations": len(self.history.holds),
+            "tasks": len(self.history.graph),
             "passes": len(self.history.passes),
             "faults": self.injector.injected,
             "crashes": len(self.host.trouble.crashes),

@@ -34,7 +34,7 @@ class AsyncTaskApp:
         pickle_key: bytes | None = None,
         allow: Iterable[str] = (),
     ) -> None:
-        """See `Fabric.tasks`; `open` must be awaited before anything else."""
+        """See `Fabric.tasks`, which also opens it."""
         self.name = name
         self._durability = durability
         self._caller = Caller.new(pickle_key, allow)
@@ -44,8 +44,7 @@ class AsyncTaskApp:
         self._link = TaskLink(fabric, self._caller.client)
         self._closed = False
 
-    async def open(self) -> Self:
-        """Opens the streams of the task set, and begins to listen."""
+    async def _open(self) -> Self:
         await self._link.open(self.name, self._durability)
         return self
 

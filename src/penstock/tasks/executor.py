@@ -25,7 +25,7 @@ class TaskExecutor(Executor):
         self._pending: set[TaskFuture[Any]] = set()
         self._shut = False
 
-    def submit(  # type: ignore[override]  # a future of tasks is one of concurrent.futures
+    def submit(
         self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> TaskFuture[Any]:
         """Has a worker call `fn`; RuntimeError after `shutdown`."""
@@ -36,7 +36,7 @@ class TaskExecutor(Executor):
         future.add_done_callback(self._forget)
         return future
 
-    def map(  # type: ignore[override]  # `buffersize` is of later releases of Python
+    def map(
         self,
         fn: Callable[..., Any],
         *iterables: Iterable[Any],

@@ -14,6 +14,7 @@ from penstock.tasks.errors import TaskCancelledError
 from penstock.tasks.names import shown
 from penstock.tasks.waiting import error_of
 
+_ENDINGS = [status.name.lower() for status in Status]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -58,7 +59,7 @@ class TaskHandle(Parent):
             error = error_of(task, outcome)
             if error is None:
                 value = self._codec.unpack(outcome.result)
-            self._ending = Status(outcome.status).name.lower()
+            self._ending = _ENDINGS[outcome.status]
         except PenstockError as unreadable:
             error, self._ending = unreadable, "lost"
         self.outcome = outcome

@@ -73,15 +73,22 @@ class TaskLink:
             self.pump()
 
     async def _push(self, shipment: Shipment) -> None:
-        terms, queue = shipment.terms, self._streams.queue
-        ids = shipment.tasks if terms.named else None
-        receipts = await queue.push_many(
-            shipment.values, ids=ids, delay=terms.delay_s, priority=terms.priority
+        terms, queue, values = shipment.terms, self._streams.queue, shipment.values
+        if terms.named:
+            await self._push_named(shipment)
+        elif len(values) == 1:
+            await queue.push(values[0], delay=terms.delay_s, priority=terms.priority)
+        else:
+            await queue.push_many(values, delay=terms.delay_s, priority=terms.priority)
+
+    async def _push_named(self, shipment: Shipment) -> None:
+        tasks, terms = shipment.tasks, shipment.terms
+        receipts = await self._streams.queue.push_many(
+            shipment.values, ids=tasks, delay=terms.delay_s, priority=terms.priority
         )
-        if ids is not None:
-            # Another submission of this name was first: the outcome goes to whoever made that.
-            again = [task for task, each in zip(ids, receipts, strict=True) if each.duplicate]
-            for task in again:
+        for task, receipt in zip(tasks, receipts, strict=True):
+            if receipt.duplicate:
+                # Another submission of this name was first: whoever made that gets the outcome.
                 self.look_up(task)
 
     def look_up(self, task: bytes) -> None:

@@ -14,6 +14,7 @@ SECONDS = "s"
 CPU = "s per M messages"
 MIB = "MiB"
 COUNT = ""
+RATIO = "of 1"
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 

@@ -67,6 +67,12 @@ GOALS = (
     Goal("memory, singles half acked", "memory singles/half acked", 400, False, full_size=True),
     Goal("assembler against loop", "sessions, assembler", 0.25, True, "sessions, plain loop", True),
     Goal("member against loop", "sessions, member", 0.15, True, "sessions, plain loop", True),
+    Goal("null tasks, 2 executors", "tasks, null", 20_000, True, full_size=True),
+    Goal("a single task, p50", "tasks, single/p50", 2.5, False, "tasks, single in a pool/p50"),
+    Goal("busy with 1 ms tasks", "tasks, efficiency/1 ms", 0.80, True, full_size=True),
+    Goal("busy with 16 ms tasks", "tasks, efficiency/16 ms", 0.95, True, full_size=True),
+    Goal("busy with 128 ms tasks", "tasks, efficiency/128 ms", 0.99, True, full_size=True),
+    Goal("busy with a mix", "tasks, efficiency/1 ms to 1 s", 0.95, True, full_size=True),
     Goal("directory, against its bound", "space/of bound", 1.0, False, full_size=True),
 )
 

@@ -21,6 +21,7 @@ from penstock.cli.benchmarks.recovery import reopen
 from penstock.cli.benchmarks.sessions import Sessions
 from penstock.cli.benchmarks.settings import DEFAULT_GROUPS, Settings
 from penstock.cli.benchmarks.space import push_and_pop
+from penstock.cli.benchmarks.tasks import Tasks
 from penstock.cli.benchmarks.topics import Topics
 from penstock.cli.benchmarks.workloads import LARGE, Bulk
 
@@ -57,6 +58,8 @@ class Plan:
             yield Measurement("sessions, member", sessions.member)
         if "spark" in chosen:
             yield from self._on_spark()
+        if "tasks" in chosen:
+            yield from Tasks(self._settings, self._directory, self._stack).measurements()
         alone: dict[str, dict[str, Alone]] = {
             "memory": {"memory batches": in_batches, "memory singles": one_by_one},
             "recovery": {

@@ -9,6 +9,7 @@ from itertools import cycle, islice
 DEFAULT_GROUPS = ("push", "pop", "loop", "latency")
 GROUPS = (
     *DEFAULT_GROUPS, "memory", "topics", "recovery", "space", "cluster", "sessions", "spark",
+    "tasks",
 )  # fmt: skip
 _DISTINCT_VALUES = 50_000
 

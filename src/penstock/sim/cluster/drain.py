@@ -12,8 +12,10 @@ from penstock.errors import PenstockError
 from penstock.sim.actors import Stream
 from penstock.sim.attempts import Holds
 from penstock.sim.cluster.consumers import Consumer
+from penstock.sim.cluster.graphs import end_graph
 from penstock.sim.cluster.stage import RETRY_S, Actor, Stage
 from penstock.sim.cluster.staged import end_reservations
+from penstock.sim.graphs import tasks_of
 from penstock.sim.history import FinalTable, Pass, name_of
 
 MAX_ROUNDS = 5000
@@ -45,6 +47,8 @@ class Drain:
         queue = await actor.open_queue()
         if any(name == queue.name for name, _ in self._stage.history.holds):
             await self._end_reservations(queue, actor)
+        if tasks_of(self._stage.history, queue.name):
+            await end_graph(self._stage, actor.fabric, actor.name, queue)
         figures: dict[str, object] = {}
         idle = 0
         for _ in range(MAX_ROUNDS):

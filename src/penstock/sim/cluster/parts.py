@@ -11,12 +11,14 @@ from penstock.errors import InvalidError
 from penstock.sim.actors import Stream
 from penstock.sim.check_claims import check_claims
 from penstock.sim.check_ends import check_ends
+from penstock.sim.check_graphs import check_graph
 from penstock.sim.check_keys import check_keys
 from penstock.sim.check_queues import check_queue
 from penstock.sim.check_staged import check_holds, check_staged
 from penstock.sim.check_tables import check_table
 from penstock.sim.check_topics import check_commits, check_topic
 from penstock.sim.cluster.consumers import Consumer, StayingConsumer, Subscriber, TopicReader
+from penstock.sim.cluster.graphs import GraphBuilder, GraphWorker
 from penstock.sim.cluster.growth import Grower, KeyPublisher, KeyReader, KeyTransactor
 from penstock.sim.cluster.process import Role
 from penstock.sim.cluster.producers import IdProducer, NamedProducer, Publisher, QueueProducer
@@ -119,6 +121,14 @@ PARTS: dict[str, Part] = {
         ),
         (check_topic, check_commits, check_ends, check_keys, check_staged),
     ),
+    "graph": Part(
+        Stream("queue", "graph", {"lease": 5.0, "max_deliveries": 0}),
+        (
+            ("p1", GraphBuilder, {}), ("p3", GraphBuilder, {}), ("c1", GraphWorker, {}),
+            ("c2", GraphWorker, {}), ("c4", GraphWorker, {}),
+        ),
+        (check_queue, check_graph),
+    ),
     "table": Part(
         Stream("table", "table", {}),
         tuple((name, TableClient, {}) for name in ("t1", "t2", "t3")),
@@ -129,7 +139,7 @@ PARTS: dict[str, Part] = {
 # Parts that came later go with others: seeds that were run before stay what they were.
 LATER = {
     "growing": "topic", "staged": "claims", "staged-queue": "ids", "reserved": "written",
-    "staged-growing": "table",
+    "staged-growing": "table", "graph": "keyed",
 }  # fmt: skip
 
 

@@ -184,6 +184,7 @@ class ClusterScenario:
             "commits": len(history.commits) + len(history.claims),
             "publications": sum(each.told is not None for each in history.attempts),
             "reservations": len(history.holds),
+            "tasks": len(history.graph),
             "faults": self.injector.injected,
             "promotions": cluster.ledger.promotions,
             "transfers": cluster.ledger.transfers,

@@ -16,6 +16,7 @@ from penstock.tasks.worker.following import follow
 from penstock.tasks.worker.jobs import Job
 from penstock.wire.messages import Entry
 
+GONE = b""  # instead of an outcome that is not kept any more
 MAX_CANCELS = 100_000  # that are remembered for tasks which have not come yet
 
 
@@ -58,7 +59,7 @@ class Arrivals:
             if job.call.after:
                 get = self._streams.results.get
                 found = await asyncio.gather(*[get(parent) for parent in job.call.after])
-                job.parents = [each for each in found if each is not None]
+                job.parents = [each or GONE for each in found]
 
     async def watch_cancels(self, tell: Callable[[bytes], None]) -> None:
         """Hears of tasks that nobody wants any more, for ever; tells of each."""

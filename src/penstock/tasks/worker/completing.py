@@ -26,6 +26,10 @@ MAX_BYTES = 4 << 20
 PAUSE_S = 0.05  # after an error that may pass; doubles
 MAX_PAUSE_S = 2.0
 
+# What tasks that depend on it are told.
+_MARKS = {Status.DONE: "ok", Status.SKIPPED: "skipped"} | dict.fromkeys(
+    (Status.FAILED, Status.CANCELLED), "failed"
+)
 _log = logging.getLogger("penstock.worker")
 
 
@@ -136,8 +140,9 @@ class Completer:
             if call.reply != NOBODY:
                 replies[call.reply, client_of(call.task)].append(each)
             if call.keep_ms:
-                ttl_s = call.keep_ms / 1000
-                transaction.put(self._streams.results, call.task, each.outcome, ttl=ttl_s)
+                ttl_s, mark = call.keep_ms / 1000, _MARKS[each.status]
+                results = self._streams.results
+                transaction.put(results, call.task, each.outcome, ttl=ttl_s, mark=mark)
         for delivery, rows_done in acked.items():
             transaction.ack(delivery, rows=rows_done)
         for delivery, rows_dead in dead.items():

@@ -53,7 +53,7 @@ def now_us() -> int:
 
 
 class Puller:
-    """One worker. `run` works until `drain`, or `stop`; then the fabric may be closed."""
+    """One worker: `start`, then `run`, which works until `drain`, or `stop`."""
 
     def __init__(
         self, fabric: AsyncFabric, streams: OpenStreams, settings: WorkerSettings, name: str
@@ -77,12 +77,16 @@ class Puller:
 
     # --- from beginning to end -------------------------------------------------------------
 
+    async def start(self) -> None:
+        """Starts executors; returns when the first is ready. UnavailableError, with the reason, if
+        none can be. `run` has to follow in any case, or `close`."""
+        await self._crew.start()
+
     async def run(self) -> None:
         """Works until it is told to end and everything is settled or given back. An error that
         does not pass ends it, too; executors are gone in any case."""
         loop = asyncio.get_running_loop()
         try:
-            await self._crew.start()
             cancels = self._arrivals.watch_cancels(self._cancelled)
             schedules = Scheduling(self._streams.queue, self._streams.control).run()
             duties = (self._pull(), self._extend(), cancels, schedules, self._crew.failed())
@@ -94,9 +98,10 @@ class Puller:
                     task.result()
             await self._completer.finish()
         finally:
-            await self._end()
+            await self.close()
 
-    async def _end(self) -> None:
+    async def close(self) -> None:
+        """Ends executors and everything else, whatever they are at."""
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)

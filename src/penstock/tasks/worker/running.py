@@ -21,8 +21,10 @@ from penstock.tasks.envelope import (
     read_call,
     read_outcome,
 )
-from penstock.tasks.errors import SerialisationError, UnknownFunctionError
+from penstock.tasks.errors import SerialisationError, TaskError, UnknownFunctionError
 from penstock.tasks.importing import loaded, package_of
+from penstock.tasks.names import shown
+from penstock.tasks.waiting import error_of
 from penstock.tasks.worker.jobs import Ended
 from penstock.tasks.worker.protocol import Setup, Work
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_TABLE_VALUE_BYTES
@@ -101,9 +103,20 @@ class Runner:
 
     def _called(self, call: TaskCall, work: Work) -> Any:
         function = self._function(call.function)
-        parents = [self._codec.unpack(read_outcome(each).result) for each in work.parents or ()]
+        parents = list(map(self._parent, call.after, work.parents or ()))
         args, kwargs = self._codec.unpack_call(call.arguments, parents)
         return function(*args, **kwargs)
+
+    def _parent(self, task: bytes, packed: bytes) -> Any:
+        """The result of a task that this one depends on; if that has none, and this one is run
+        nevertheless, the error that says so."""
+        if not packed:
+            raise TaskError(
+                f"task {shown(task)}, on which this one depends, has no outcome any more",
+                advice="Keep it for longer than tasks that depend on it may have to wait.",
+            )
+        outcome = read_outcome(packed)
+        return error_of(task, outcome) or self._codec.unpack(outcome.result)
 
     def _packed(self, result: Any, call: TaskCall) -> bytes:
         packed = self._codec.pack(result)
@@ -164,8 +177,10 @@ def _traceback_of(error: BaseException) -> str:
     """Where the function raised, without our own part of the way there."""
     if isinstance(error, PenstockError):
         return ""
-    inner = error.__traceback__
-    while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
-        inner = inner.tb_next
+    inner = frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == __file__:
+            inner = frame.tb_next
+        frame = frame.tb_next
     text = "".join(traceback.format_exception(type(error), error, inner))
     return text if len(text) <= MAX_TRACEBACK else f"…{text[-MAX_TRACEBACK:]}"

@@ -1,0 +1,125 @@
+"""Who is told of which outcome, and what an outcome other than a result is turned into."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import PenstockError, ProtocolError, UnavailableError
+from penstock.tasks.envelope import Failure, Status, TaskOutcome, encode
+from penstock.tasks.errors import (
+    TaskCancelledError,
+    TaskFailedError,
+    TaskSkippedError,
+    TaskTimeoutError,
+)
+from penstock.tasks.names import named_task_id, task_id_of
+from penstock.tasks.waiting import Waiting, error_of
+
+ME, OTHER = b"m" * 8, b"o" * 8
+DONE = encode(TaskOutcome(Status.DONE, b"\x01"))
+
+
+class Log:
+    """A sink that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.ended: list[bytes] = []
+        self.failed: list[tuple[bytes, type]] = []
+        self.batches = 0
+
+    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
+        self.ended.append(task)
+        return True
+
+    def settled(self) -> None:
+        self.batches += 1
+
+    def fail(self, task: bytes, error: PenstockError) -> None:
+        self.failed.append((task, type(error)))
+
+
+def ids(*numbers: int, client: bytes = ME) -> list[bytes]:
+    return [task_id_of(client, number) for number in numbers]
+
+
+def test_each_task_is_told_of_once() -> None:
+    waiting, log = Waiting(ME), Log()
+    waiting.add(ids(1, 2, 3), log)
+    assert waiting.take_in(ids(1, 2), [DONE, DONE]) == 2
+    assert waiting.take_in(ids(2, 3, 4), [DONE, DONE, DONE]) == 1
+    assert log.ended == ids(1, 2, 3)
+    assert log.batches == 2, "once for each batch, however many outcomes it has"
+    assert len(waiting) == 0
+
+
+def test_batches_of_other_clients_are_left_unread() -> None:
+    waiting, log = Waiting(ME), Log()
+    waiting.add(ids(1), log)
+    assert waiting.take_in(ids(1, 2, client=OTHER), [b"unread", b"unread"]) == 0
+    assert waiting.take_in([None], [b"unread"]) == 0
+    assert waiting.take_in([], []) == 0
+    assert log.ended == []
+
+
+def test_a_named_task_is_told_of_though_its_id_is_nobodys() -> None:
+    waiting, log = Waiting(ME), Log()
+    named = named_task_id("nightly")
+    waiting.add([named], log)
+    assert waiting.take_in([named], [DONE]) == 1
+    assert log.ended == [named]
+
+
+def test_unreadable_outcomes_fail_their_task_only() -> None:
+    waiting, log = Waiting(ME), Log()
+    waiting.add(ids(1, 2), log)
+    assert waiting.take_in(ids(1, 2), [b"\xff", DONE]) == 2
+    assert log.failed == [(ids(1)[0], ProtocolError)]
+    assert log.ended == ids(2)
+
+
+def test_failing_removing_and_giving_up() -> None:
+    waiting, log = Waiting(ME), Log()
+    waiting.add(ids(1, 2, 3, 4), log)
+    waiting.fail([*ids(1), b"unknown"], UnavailableError("x"))
+    assert waiting.remove(ids(2)[0]) is log
+    assert waiting.remove(ids(2)[0]) is None
+    waiting.fail_all(UnavailableError("closed"))
+    assert [task for task, _ in log.failed] == ids(1, 3, 4)
+    assert len(waiting) == 0
+
+
+TIMEOUT = f"{TaskTimeoutError.__module__}.{TaskTimeoutError.__qualname__}"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "text"),
+    [
+        (TaskOutcome(Status.CANCELLED, b""), TaskCancelledError, "cancelled"),
+        (TaskOutcome(Status.SKIPPED, b""), TaskSkippedError, "depends on"),
+        (
+            TaskOutcome(Status.FAILED, encode(Failure("KeyError", "x")), 3, "w7", function="m:f"),
+            TaskFailedError,
+            r"\(m:f\) failed 3 times, the last time on w7: KeyError: x",
+        ),
+        (TaskOutcome(Status.FAILED, encode(Failure(TIMEOUT, "30 s"))), TaskTimeoutError, "30 s"),
+    ],
+)
+def test_outcomes_without_a_result_say_what_happened(
+    outcome: TaskOutcome, kind: type[PenstockError], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        raise error_of(ids(1)[0], outcome) or AssertionError
+
+
+def test_a_failure_carries_what_the_worker_saw() -> None:
+    failure = encode(Failure("KeyError", "x", "Traceback: line 3"))
+    error = error_of(ids(1)[0], TaskOutcome(Status.FAILED, failure))
+    assert isinstance(error, TaskFailedError)
+    assert (error.remote_type, error.remote_text) == ("KeyError", "x")
+    assert "line 3" in error.remote_traceback
+    assert "line 3" in error.__notes__[0]
+
+
+def test_unknown_statuses_are_errors_of_the_protocol() -> None:
+    with pytest.raises(ProtocolError, match="unknown status 9"):
+        error_of(ids(1)[0], TaskOutcome(9, b""))

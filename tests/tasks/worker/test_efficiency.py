@@ -1,0 +1,163 @@
+"""How busy dispatch keeps executors, in virtual time: what the policy itself costs on any machine.
+
+Pops, messages between puller and executors, and results take as long as they do on a machine that
+has nothing else to do; everything else takes no time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from tests.tasks.worker.making import done, job
+
+from penstock.tasks.worker.dispatch import Dispatch
+from penstock.tasks.worker.jobs import Job, Send, TakeBack
+
+POP_US = 500
+CHANNEL_US = 150  # from puller to executor, and back
+START_US = 5  # between two jobs of a bundle
+EXECUTORS = 8
+Step = Callable[[], None]
+
+
+class World:
+    """A queue with tasks of known lengths, one puller, its executors."""
+
+    def __init__(self, lengths_us: list[int]) -> None:
+        self.dispatch = Dispatch(random.Random(1).random)
+        self.waiting = list(reversed(lengths_us))
+        self.lengths: dict[int, int] = {}
+        self.now_us = 0
+        self._steps: list[tuple[int, int, Step]] = []
+        self._order = count()
+        self._popping = self._ticking = False
+        self._hands: dict[int, list[Job]] = {n: [] for n in range(EXECUTORS)}
+        self._busy: set[int] = set()
+        self.ended_us: dict[int, int] = {}
+
+    @property
+    def last_us(self) -> int:
+        return max(self.ended_us.values())
+
+    def after(self, us: int, step: Step) -> None:
+        heapq.heappush(self._steps, (self.now_us + us, next(self._order), step))
+
+    def run(self) -> None:
+        for number in range(EXECUTORS):
+            self.dispatch.joined(number, 0)
+        self.act()
+        while self._steps:
+            self.now_us, _, step = heapq.heappop(self._steps)
+            step()
+            self.act()
+
+    def act(self) -> None:
+        for effect in self.dispatch.taken():
+            if isinstance(effect, Send):
+                self.after(CHANNEL_US, lambda send=effect: self.given(send.executor, send.jobs))
+            elif isinstance(effect, TakeBack):
+                self.after(CHANNEL_US, lambda back=effect: self.back(back.executor, back.jobs))
+        wanted = self.dispatch.wanted()
+        if wanted and self.waiting and not self._popping:
+            self._popping = True
+            self.after(POP_US, lambda: self.popped(wanted))
+        tick_us = self.dispatch.tick_us()
+        if tick_us is not None and not self._ticking:
+            self._ticking = True
+            self.after(tick_us, self.tick)
+
+    def tick(self) -> None:
+        self._ticking = False
+        self.dispatch.tick({}, self.now_us)
+
+    def popped(self, most: int) -> None:
+        self._popping = False
+        jobs = [job() for _ in range(min(most, len(self.waiting)))]
+        for each in jobs:
+            self.lengths[each.number] = self.waiting.pop()
+        self.dispatch.delivered(jobs, self.now_us)
+
+    # --- an executor -----------------------------------------------------------------------
+
+    def given(self, number: int, jobs: list[Job]) -> None:
+        self._hands[number] += jobs
+        if number not in self._busy:
+            self.begin(number)
+
+    def begin(self, number: int) -> None:
+        self._busy.discard(number)
+        if self._hands[number]:
+            self._busy.add(number)
+            each = self._hands[number].pop(0)
+            self.after(START_US + self.lengths[each.number], lambda: self.end(number, each))
+
+    def end(self, number: int, each: Job) -> None:
+        self.ended_us[each.number] = self.now_us
+        self.after(CHANNEL_US, lambda: self.told(number, each))
+        self.begin(number)
+
+    def told(self, number: int, each: Job) -> None:
+        self.dispatch.ended(number, [done(each, self.lengths[each.number])], self.now_us)
+
+    def back(self, number: int, most: int) -> None:
+        hands = self._hands[number]
+        kept = max(len(hands) - most, 0)
+        back, self._hands[number] = hands[kept:], hands[:kept]
+        numbers = [each.number for each in back]
+        self.after(CHANNEL_US, lambda: self.dispatch.returned(number, numbers, self.now_us))
+
+
+def efficiency(lengths_us: list[int]) -> float:
+    world = World(lengths_us)
+    world.run()
+    assert len(world.ended_us) == len(lengths_us)
+    return sum(lengths_us) / (EXECUTORS * world.last_us)
+
+
+def mixed(total_us: int) -> list[int]:
+    chance, lengths = random.Random(3), list[int]()
+    while sum(lengths) < total_us:
+        lengths.append(int(10 ** chance.uniform(3, 6)))
+    return lengths
+
+
+@pytest.mark.parametrize(
+    ("length_us", "goal"), [(1_000, 0.9), (4_000, 0.95), (16_000, 0.97), (128_000, 0.99)]
+)
+def test_tasks_of_one_length(length_us: int, goal: float):
+    count = 8 * 6_000_000 // length_us // 8 * 8  # so that all can end at the same time
+    assert efficiency([length_us] * count) >= goal
+
+
+def test_a_mix_of_lengths():
+    assert efficiency(mixed(8 * 60_000_000)) >= 0.98
+
+
+def test_null_tasks_travel_in_bundles():
+    world = World([10] * 20_000)
+    sent: list[int] = []
+    give = world.given
+
+    def given(number: int, jobs: list[Job]) -> None:
+        sent.append(len(jobs))
+        give(number, jobs)
+
+    world.given = given  # type: ignore[method-assign]
+    world.run()
+    assert len(world.ended_us) == 20_000
+    assert len(sent) < 20_000 / 50
+
+
+def test_short_tasks_behind_a_long_one_are_moved():
+    """The function was quick a thousand times, then once it is not."""
+    lengths = [500] * 2_000 + [3_000_000] + [500] * 400
+    world = World(lengths)
+    world.run()
+    rest_us = 2_400 * 500 / EXECUTORS
+    assert world.last_us < rest_us * 1.5 + 3_000_000
+    others = [us for number, us in world.ended_us.items() if world.lengths[number] == 500]
+    assert max(others) < rest_us * 1.5 + 100_000, "nothing waits until the long one is over"
