@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+from penstock.wire.durations import EXAMPLES, seconds_of
+
 _BYTES = {
     "": 1, "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -15,8 +16,6 @@ _BYTES = {
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
 _NUMBER = r"\d+(?:\.\d+)?"
-_DURATION_PART = re.compile(rf"({_NUMBER})\s*(ms|[smhdw])")
-_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+")
 _PLAIN = re.compile(_NUMBER)
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]*)", re.IGNORECASE)
 _SIZE_NAMES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -26,12 +25,11 @@ def duration(text: str | float) -> float:
     """Seconds: `30s`, `5m`, `1h30m`, `250ms`, `7d`, or a plain number of seconds."""
     if not isinstance(text, str):
         return text
-    given = text.strip().lower()
-    if _PLAIN.fullmatch(given):
-        return float(given)
-    if not _DURATION.fullmatch(given):
-        raise typer.BadParameter(f"{text!r} is no duration: use 30s, 5m, 1h30m, 250ms or 7d")
-    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(given))
+    if _PLAIN.fullmatch(text.strip()):
+        return float(text)
+    if (seconds := seconds_of(text)) is None:
+        raise typer.BadParameter(f"{text!r} is no duration: use {EXAMPLES}")
+    return seconds
 
 
 def size(text: str | int) -> int:
@@ -49,8 +47,8 @@ def moment(text: str | datetime) -> datetime:
     """A time: `2026-01-31T12:00`, with a zone or in the local one; or `5m`, so long ago."""
     if not isinstance(text, str):
         return text
-    if _DURATION.fullmatch(text.strip().lower()):
-        return datetime.now(UTC) - timedelta(seconds=duration(text))
+    if (ago := seconds_of(text)) is not None:
+        return datetime.now(UTC) - timedelta(seconds=ago)
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
@@ -61,7 +59,7 @@ def moment(text: str | datetime) -> datetime:
 
 def due(text: str | datetime) -> datetime:
     """A time to come: `2026-01-31T12:00`, with a zone or in the local one."""
-    if isinstance(text, str) and _DURATION.fullmatch(text.strip().lower()):
+    if isinstance(text, str) and seconds_of(text) is not None:
         raise typer.BadParameter(f"{text!r} is a duration: use --delay {text}")
     return moment(text)
 

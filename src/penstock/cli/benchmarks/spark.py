@@ -45,9 +45,9 @@ class SparkRuns:
         self._rows = settings.messages
         self._fill(fabric.topic("messages", partitions=_PARTITIONS))
         self._many = Clicks(
-            7, settings.scaled(16, 2), settings.scaled(5000, 500), mean_fragments=_FRAGMENTS
+            7, settings.scaled(32, 2), settings.scaled(5000, 500), mean_fragments=_FRAGMENTS
         )
-        self._few = Clicks(8, 2, settings.scaled(1000, 100), mean_fragments=_FRAGMENTS)
+        self._few = Clicks(8, 2, settings.scaled(2000, 100), mean_fragments=_FRAGMENTS)
         self._sessions = {
             name: _publish(fabric, name, clicks)
             for name, clicks in (("many", self._many), ("few", self._few))

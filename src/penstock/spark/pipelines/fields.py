@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 from penstock.spark.meant import did_you_mean
 from penstock.spark.pipelines.lines import Lines
 from penstock.spark.pipelines.problems import Problem
+from penstock.wire.durations import EXAMPLES, seconds_of
 
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 IMPORT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 class Fields:
@@ -129,9 +127,9 @@ def a_duration(value: Any) -> float:
     """In seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value)
-    if isinstance(value, str) and _DURATION.fullmatch(value.strip()):
-        return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(value))
-    raise ValueError("use a number of seconds, or a text as 30s, 5m, 1h30m, 250ms")
+    if isinstance(value, str) and (seconds := seconds_of(value)) is not None:
+        return seconds
+    raise ValueError(f"use a number of seconds, or a text as {EXAMPLES}")
 
 
 def a_name(value: Any) -> str:

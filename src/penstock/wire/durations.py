@@ -1,0 +1,19 @@
+"""Durations as people write them, on the command line and in files."""
+
+from __future__ import annotations
+
+import re
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_NUMBER = r"\d+(?:\.\d+)?"
+_PART = re.compile(rf"({_NUMBER})\s*(ms|[smhdw])")
+_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
+EXAMPLES = "30s, 5m, 1h30m, 250ms or 7d"
+
+
+def seconds_of(text: str) -> float | None:
+    """What a text says, in seconds: `30s`, `5m`, `1h30m`, `250ms`, `7d`; None if it says none."""
+    given = text.strip().lower()
+    if not _WHOLE.fullmatch(given):
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(given))
