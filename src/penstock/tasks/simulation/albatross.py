@@ -94,7 +94,9 @@ def _run_graph(seed: int, nodes: int, tasks: int) -> Run:
 
 def _published(figures: dict[str, float], latency: dict[int, float]) -> list[tuple[str, ...]]:
     rate = figures["null_tasks_per_second"]
-    rows = [("null tasks a second", f"{rate:,.0f}", f"{PUBLISHED_RATE:,.0f}", f"{SPARK_RATE:,.0f}")]
+    rows: list[tuple[str, ...]] = [
+        ("null tasks a second", f"{rate:,.0f}", f"{PUBLISHED_RATE:,.0f}", f"{SPARK_RATE:,.0f}")
+    ]
     for at, theirs in PUBLISHED_MS.items():
         what = "slowest task" if at == 100 else f"a task there and back, percentile {at}"
         spark = f"{SPARK_MS[at]:g} ms" if at in SPARK_MS else ""
