@@ -124,7 +124,8 @@ def _efficiency(found: _Found, setting: Setting, length: Length, part: float) ->
     lengths = [length.us] * count if length.us else mixed_lengths(count, Random(found.seed))
     ran = found.run(length.name, setting, Ledger(lengths))
     percent = 100 * ran.efficiency()
-    found.figures[f"efficiency_percent_{length.us // 1000}ms"] = percent
+    which = f"{length.us // 1000}ms" if length.us else "mix"
+    found.figures[f"efficiency_percent_{which}"] = percent
     found.rows.append((f"efficiency, {length.name}", f"{percent:.1f} %", length.published))
     return 100 - percent
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from penstock.client.producer import Producer, shard_of
 from penstock.client.routing import Routes
@@ -13,7 +15,7 @@ from penstock.sim.scenarios.clusters import new_cluster
 from penstock.sim.world import World
 from penstock.tasks.simulation.costs import Costs
 from penstock.tasks.simulation.ledger import Ledger
-from penstock.tasks.simulation.node import Lot, Reply, TaskNode
+from penstock.tasks.simulation.node import QUEUE, Lot, Reply, Request, TaskNode
 from penstock.wire.frames import SettleItem
 
 SHARDS_PER_NODE = 4
@@ -21,6 +23,8 @@ AGAIN_US = 5_000  # after so long, further consumers are told of tasks that nobo
 CLIENT_BYTES = 8
 
 Heard = Callable[[Sequence[int]], None]
+Edges = list[tuple[bytes, Watcher]]
+"""Ids of tasks, and who waits for the result of each."""
 
 
 def task_key(task: int) -> bytes:
@@ -116,7 +120,7 @@ class TaskFabric:
             answer = self._askers.get(consumer)
             if hints and answer is not None:
                 self.gone(consumer)
-                self.send(lambda answer=answer, hints=hints: answer(hints))  # type: ignore[misc]
+                self.send(partial(answer, hints))
         if self._owner.owing and not self._waking:
             self._waking = True
             self.world.after(AGAIN_US, self._wake_more)
@@ -130,71 +134,17 @@ class TaskFabric:
     def push(self, shard: int, tasks: Sequence[int]) -> None:
         """A client's batch."""
         node = self.node_of(shard)
-
-        def stored() -> tuple[int, Reply]:
-            return len(tasks), lambda: node.push(shard, tasks)
-
-        self.send(lambda: node.ask(stored))
+        self._ask(node, lambda: (len(tasks), lambda: node.push(shard, tasks)))
 
     def hold(self, shard: int, tasks: Sequence[int]) -> None:
         """A client's tasks of one shard that come after others."""
-        node, parents = self.node_of(shard), self.ledger.parents
-        assert parents is not None
-
-        def stored() -> tuple[int, Reply]:
-            watches: dict[int, list[tuple[bytes, Watcher]]] = {}
-            for task in tasks:
-                key = task_key(task)
-                after = [(self.place_of(each), each) for each in map(task_key, parents[task])]
-                node.hold(shard, task, key, after)
-                for place, parent in after:
-                    watches.setdefault(place, []).append((parent, Watcher(shard, 1, key)))
-            return len(tasks), lambda: self._watch(watches)
-
-        self.send(lambda: node.ask(stored))
-
-    def _watch(self, watches: dict[int, list[tuple[bytes, Watcher]]]) -> None:
-        """Outboxes carry the edges of held tasks to where the results will be."""
-        for place, edges in watches.items():
-            node = self.node_of(place)
-
-            def watched(
-                node: TaskNode = node, edges: list[tuple[bytes, Watcher]] = edges
-            ) -> tuple[int, Reply]:
-                met = [(key, watcher) for key, watcher in edges if node.watch(key, watcher)]
-                return len(edges), lambda: self._meet(met)
-
-            self.send(lambda node=node, watched=watched: node.ask(watched))  # type: ignore[misc]
-
-    def _meet(self, met: Sequence[tuple[bytes, Watcher]]) -> None:
-        by_node: dict[int, list[tuple[bytes, Watcher]]] = {}
-        for key, watcher in met:
-            by_node.setdefault(self.map.owner_of(watcher.shard), []).append((key, watcher))
-        for number, told in by_node.items():
-            node = self.nodes[number]
-
-            def heard(
-                node: TaskNode = node, told: list[tuple[bytes, Watcher]] = told
-            ) -> tuple[int, Reply]:
-                for key, watcher in told:
-                    node.meet(watcher, key)
-                return len(told), _nothing
-
-            self.send(lambda node=node, heard=heard: node.ask(heard))  # type: ignore[misc]
+        node = self.node_of(shard)
+        self._ask(node, lambda: self._held(node, shard, tasks))
 
     def pop(self, number: int, most: int, answer: Callable[[list[Lot], int], None]) -> None:
         """A worker asks a node for tasks; it is told which, and of the node's fill."""
         node = self.nodes[number]
-
-        def popped() -> tuple[int, Reply]:
-            lots = node.take(most, self.lease_us)
-            fill = node.view.fill
-            return (
-                sum(len(lot.tasks) for lot in lots),
-                lambda: self.send(lambda: answer(lots, fill)),
-            )
-
-        self.send(lambda: node.ask(popped))
+        self._ask(node, lambda: self._popped(node, most, answer))
 
     def settle(
         self, number: int, items: Sequence[SettleItem], done: Sequence[int],
@@ -202,56 +152,98 @@ class TaskFabric:
     ) -> None:  # fmt: skip
         """A worker's transaction: messages are settled, and tasks are over, or neither."""
         node = self.nodes[number]
+        self._ask(node, lambda: self._settled(node, items, done, answer))
 
-        def settled() -> tuple[int, Reply]:
-            accepted = node.settle(items)
-            if accepted:
-                self.ledger.committed(done)
-            else:
-                self.ledger.refused += 1
+    # --- what nodes do, and what follows from it -------------------------------------------
 
-            def reply() -> None:
-                if accepted and done:
-                    self._outcomes(done)
-                self.send(lambda: answer(accepted))
+    def _ask(self, node: TaskNode, request: Request) -> None:
+        self.send(lambda: node.ask(request))
 
-            return sum(item.messages for item in items), reply
+    def _popped(
+        self, node: TaskNode, most: int, answer: Callable[[list[Lot], int], None]
+    ) -> tuple[int, Reply]:
+        lots = node.take(most, self.lease_us)
+        fill = node.view.fill
+        tasks = sum(len(lot.tasks) for lot in lots)
+        return tasks, lambda: self.send(lambda: answer(lots, fill))
 
-        self.send(lambda: node.ask(settled))
+    def _held(self, node: TaskNode, shard: int, tasks: Sequence[int]) -> tuple[int, Reply]:
+        parents = self.ledger.parents
+        assert parents is not None
+        watches: defaultdict[TaskNode, Edges] = defaultdict(list)
+        for task in tasks:
+            key = task_key(task)
+            after = [(self.place_of(each), each) for each in map(task_key, parents[task])]
+            node.hold(shard, task, key, after)
+            for place, parent in after:
+                watches[self.node_of(place)].append((parent, Watcher(shard, QUEUE, key)))
+        return len(tasks), lambda: self._watch(watches)
 
-    def _outcomes(self, done: Sequence[int]) -> None:
-        """Outboxes carry outcomes to the partitions of clients, and to the table."""
-        by_client: dict[int, list[int]] = {}
+    def _watch(self, watches: Mapping[TaskNode, Edges]) -> None:
+        """Outboxes carry the edges of held tasks to where the results will be."""
+        for node, edges in watches.items():
+            self._ask(node, partial(self._watched, node, edges))
+
+    def _watched(self, node: TaskNode, edges: Edges) -> tuple[int, Reply]:
+        met = [(key, watcher) for key, watcher in edges if node.watch(key, watcher)]
+        return len(edges), lambda: self._meet(met)
+
+    def _meet(self, met: Edges) -> None:
+        by_node: defaultdict[TaskNode, Edges] = defaultdict(list)
+        for key, watcher in met:
+            by_node[self.node_of(watcher.shard)].append((key, watcher))
+        for node, told in by_node.items():
+            self._ask(node, partial(self._met, node, told))
+
+    def _met(self, node: TaskNode, told: Edges) -> tuple[int, Reply]:
+        for key, watcher in told:
+            node.meet(watcher, key)
+        return len(told), _nothing
+
+    def _settled(
+        self, node: TaskNode, items: Sequence[SettleItem], done: Sequence[int],
+        answer: Callable[[bool], None],
+    ) -> tuple[int, Reply]:  # fmt: skip
+        accepted = node.settle(items)
+        if accepted:
+            self.ledger.committed(done)
+        elif done:
+            self.ledger.refused += 1
+
+        def reply() -> None:
+            if accepted and done:
+                self._publish(done)
+                if self.keeps:
+                    self._write(done)
+            self.send(lambda: answer(accepted))
+
+        return sum(item.messages for item in items), reply
+
+    def _publish(self, done: Sequence[int]) -> None:
+        """Outboxes carry outcomes to the partitions of clients, who follow them."""
+        by_client: defaultdict[int, list[int]] = defaultdict(list)
         for task in done:
-            by_client.setdefault(self.client_of(task), []).append(task)
+            by_client[self.client_of(task)].append(task)
         for client, tasks in by_client.items():
-            # To the node of the partition, and from there to the client that follows it.
             node = self.node_of(client % len(self.map.shards))
-            tell = self.heard[client]
-
-            def publish(
-                node: TaskNode = node, tell: Heard = tell, tasks: list[int] = tasks
-            ) -> None:
-                node.ask(lambda: (len(tasks), lambda: self.send(lambda: tell(tasks))))
-
-            self.send(publish)
-        if self.keeps:
-            self._write(done)
+            tell = partial(self.send, partial(self.heard[client], tasks))
+            self._ask(node, partial(_published, len(tasks), tell))
 
     def _write(self, done: Sequence[int]) -> None:
-        by_node: dict[int, list[bytes]] = {}
+        """And to the table, for whoever waits for them there."""
+        by_node: defaultdict[TaskNode, list[bytes]] = defaultdict(list)
         for key in map(task_key, done):
-            by_node.setdefault(self.map.owner_of(self.place_of(key)), []).append(key)
-        for number, keys in by_node.items():
-            node = self.nodes[number]
+            by_node[self.node_of(self.place_of(key))].append(key)
+        for node, keys in by_node.items():
+            self._ask(node, partial(self._written, node, keys))
 
-            def written(
-                node: TaskNode = node, keys: list[bytes] = keys
-            ) -> tuple[int, Reply]:
-                met = [(key, watcher) for key in keys for watcher in node.write(key)]
-                return len(keys), lambda: self._meet(met)
+    def _written(self, node: TaskNode, keys: Sequence[bytes]) -> tuple[int, Reply]:
+        met = [(key, watcher) for key in keys for watcher in node.write(key)]
+        return len(keys), lambda: self._meet(met)
 
-            self.send(lambda node=node, written=written: node.ask(written))  # type: ignore[misc]
+
+def _published(tasks: int, tell: Reply) -> tuple[int, Reply]:
+    return tasks, tell
 
 
 def _nothing() -> None:
