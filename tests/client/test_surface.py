@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import penstock
-from penstock import aio, consumers
+from penstock import aio, consumers, tasks
 
 TWINS = [
     (penstock.Fabric, aio.AsyncFabric),
@@ -30,7 +30,9 @@ TWINS = [
 ]
 
 
-@pytest.mark.parametrize("module", [penstock, aio, consumers], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [penstock, aio, consumers, tasks], ids=lambda module: module.__name__
+)
 def test_what_is_exported_is_there_and_sorted(module):
     assert all(hasattr(module, name) for name in module.__all__)
     assert sorted(module.__all__) == sorted(set(module.__all__))

@@ -90,7 +90,7 @@ def queue_state(queue: QueueShard, timed: bool = True) -> dict[str, Any]:
     return {
         "places": places,
         "held": {key: run.position for key, run in queue.held.items()},
-        "holds": {key: hold.snapshot() for key, hold in queue.holds.items()},
+        "holds": (sorted(queue.holds.snapshot()), queue.holds.bytes),
         "next": queue.leases.next_number,
         "ids": [row[:2] for row in queue.ids.snapshot()],
         "ends": {start: lane.end for start, lane in queue.lanes.items()},

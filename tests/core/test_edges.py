@@ -18,8 +18,15 @@ from tests.core.canonical import state_of
 from tests.core.edge_model import Model
 from tests.core.harness import Node, Snapshot
 
-from penstock.core import edges, forwards
-from penstock.errors import ConflictError, InvalidError, LimitError, NotFoundError
+from penstock.core import edges, forwards, holds
+from penstock.core.table import Cell, TableShard
+from penstock.errors import (
+    ConflictError,
+    InvalidError,
+    LimitError,
+    NotFoundError,
+    TooLargeError,
+)
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
 from penstock.wire.holds import Policy
@@ -337,12 +344,32 @@ def test_bounds(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
         graph.hold(graph.part(b"n2", {b"x"}))
 
 
+def test_what_is_known_of_held_messages_is_bounded(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edges, "MAX_FALLBACK_BYTES", 100)
+    monkeypatch.setattr(holds, "MAX_HOLD_BYTES", 30)
+    large = graph.part(b"n0", {b"x"})
+    large.writes[0].value = bytes(101)
+    with pytest.raises(TooLargeError):
+        graph.hold(large)
+    names = [name for name in NAMES if graph.node.fabric.kernel.place_of(name) == 0]
+    graph.hold(graph.part(names[0], {b"x"}))
+    queue = graph.node.fabric.kernel.shards[0].queues[graph.queue]
+    assert queue.holds.bytes == 30
+    with pytest.raises(LimitError):
+        graph.hold(graph.part(names[1], {b"x"}))
+    graph.put(b"x")
+    assert queue.holds.bytes == 0
+
+
 def test_held_messages_count_towards_the_depth() -> None:
     graph = Graph(max_messages=2)
     graph.hold(graph.part(b"n0", {b"x"}))
     graph.hold(graph.part(b"n1", {b"x"}))
     with pytest.raises(LimitError):
         graph.hold(graph.part(b"n2", {b"x"}))
+    graph.hold(graph.part(b"n1", {b"x"}))  # it is known
 
 
 def test_what_is_refused(graph: Graph) -> None:
@@ -376,3 +403,15 @@ def test_before_all_nodes_are_upgraded_nothing_is_held(graph: Graph) -> None:
     ):
         with pytest.raises(ConflictError):
             graph.node.call(call)
+
+
+def test_older_releases_read_what_has_no_marks_and_no_holds() -> None:
+    assert b"mark" not in m.pack(m.Put(1, b"k", b"v"))
+    assert b"mark" not in m.pack(m.Entry(b"k", b"v", 1))
+    assert b"holds" not in m.pack(m.Transact(1, 2, 3))
+    table = TableShard(1)
+    table.put(b"plain", Cell(b"v", 1))
+    table.put(b"marked", Cell(b"v", 2, mark=1))
+    plain, marked = table.snapshot()
+    assert (len(plain), len(marked)) == (5, 6)
+    assert TableShard.restore(1, [plain, marked]).cells == table.cells

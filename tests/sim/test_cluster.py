@@ -37,6 +37,8 @@ def test_every_promise_holds_for_long(seed: int) -> None:
 ONCE_BROKEN = [
     (4108, 4, "members,crash,net", 3),
     (3005, 10, "all", 5),
+    (1794777818, 10, "all", 5),
+    (1794777819, 10, "all", 5),
     *((seed, 10, "all", 3) for seed in (
         1794748576, 1794748601, 1794748621, 1794748625, 1794748627, 1794748640, 1794753302,
         1794767090,

@@ -33,6 +33,14 @@ def total(numbers: list[int]) -> int:
 
 
 @task
+def combine(own: int, parents: list[Any], fails: bool = False) -> int:
+    """The sum of what succeeded; a parent that did not is not a number."""
+    if fails:
+        raise ValueError("as told")
+    return own + sum(each for each in parents if isinstance(each, int))
+
+
+@task
 def fail(text: str) -> None:
     raise ValueError(text)
 

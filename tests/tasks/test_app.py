@@ -12,7 +12,13 @@ from tests.tasks.shapes import Pickled, Point
 from tests.tasks.tiny_worker import TinyWorker
 
 import penstock
-from penstock.errors import ClosedError, ExistsError, InvalidError, NotFoundError
+from penstock.errors import (
+    ClosedError,
+    ExistsError,
+    InvalidError,
+    NotFoundError,
+    TooLargeError,
+)
 from penstock.tasks.envelope import TaskCall, read_call
 from penstock.tasks.errors import (
     SerialisationError,
@@ -62,6 +68,8 @@ def test_what_a_task_raises_is_told(fabric: penstock.Fabric, app: penstock.TaskA
 def test_what_cannot_be_sent_is_told_at_once(app: penstock.TaskApp) -> None:
     with pytest.raises(SerialisationError, match=r"arguments\[0\]\['x'\]"):
         app.submit(functions.echo, {"x": object()})
+    with pytest.raises(TooLargeError, match="too many to send"):
+        app.submit(functions.echo, bytes(16 << 20))
     with pytest.raises(InvalidError, match="lambda"):
         app.submit(lambda: None)
     with pytest.raises(InvalidError, match="priority"):
@@ -155,7 +163,9 @@ def test_the_same_name_is_the_same_task(fabric: penstock.Fabric, app: penstock.T
         assert again.result(WAIT_S) == 9, "the outcome of the first submission"
         assert other.future("nightly").result(WAIT_S) == 9
         assert other.future(first.id).result(WAIT_S) == 9
-        assert len(worker.ran) == 1
+        twice = [app.submit(functions.square, 5, task_id="twice") for _ in range(2)]
+        assert [*app.gather(twice, WAIT_S), app.future("twice").result(WAIT_S)] == [25] * 3
+        assert len(worker.ran) == 2
 
 
 def test_a_future_of_another_clients_task_waits_for_its_outcome(

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from tests.tasks.shapes import Colour, Frozen, Level, Point, Record, Rights
@@ -72,11 +72,13 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@settings(deadline=None)
 @given(st.recursive(scalars, nested, max_leaves=12))
 def test_what_is_packed_comes_back_the_same(value: Any) -> None:
     assert same(codec.unpack(codec.pack(value)), value)
 
 
+@settings(deadline=None)
 @given(st.lists(scalars, max_size=3), st.dictionaries(st.text(max_size=4), scalars, max_size=3))
 def test_arguments_come_back_the_same(args: list[Any], kwargs: dict[str, Any]) -> None:
     packed, parents = codec.pack_call(tuple(args), kwargs)
@@ -98,6 +100,7 @@ plain_dtypes = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(
     st_numpy.arrays(plain_dtypes, st_numpy.array_shapes(min_dims=0, min_side=0, max_side=4)),
     st.booleans(),

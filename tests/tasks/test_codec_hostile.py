@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tasks.shapes import Colour, Exploding, Pickled, Point, explode
 
@@ -27,6 +27,7 @@ VALUES: list[Any] = [
 ]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_hostile_bytes_raise_only_errors_of_penstock(data: bytes) -> None:
     for read in (codec.unpack, codec.unpack_call):
@@ -34,6 +35,7 @@ def test_hostile_bytes_raise_only_errors_of_penstock(data: bytes) -> None:
             read(data)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(list(Kind)), st.binary(max_size=60))
 def test_hostile_extensions_raise_only_errors_of_penstock(kind: Kind, data: bytes) -> None:
     with contextlib.suppress(PenstockError):
@@ -111,6 +113,7 @@ def test_pickles_are_off_unless_both_sides_have_the_key() -> None:
         Codec(lambda package: True, KEY + b"!").unpack(packed)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_a_pickle_without_the_right_signature_is_never_read(signature: bytes) -> None:
     bomb = msgspec.msgpack.Ext(int(Kind.PICKLE), signature + pickle.dumps(Bomb()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidError, ProtocolError, TooLargeError
@@ -41,6 +41,7 @@ def test_known_calls_keep_their_bytes() -> None:
     )
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_hostile_bytes_raise_only_errors_of_the_protocol(data: bytes) -> None:
     for read in (read_call, read_outcome, read_failure):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tasks import functions
 
@@ -58,6 +58,7 @@ def done(caller: Caller, value: bytes) -> TaskOutcome:
     return TaskOutcome(Status.DONE, caller.codec.pack(number * number))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40), st.booleans(), st.data())
 def test_results_are_those_of_the_builtin(length: int, ordered: bool, data: st.DataObject) -> None:
     taken = Taken(list(range(length)))

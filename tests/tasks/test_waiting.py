@@ -81,11 +81,34 @@ def test_failing_removing_and_giving_up() -> None:
     waiting, log = Waiting(ME), Log()
     waiting.add(ids(1, 2, 3, 4), log)
     waiting.fail([*ids(1), b"unknown"], UnavailableError("x"))
-    assert waiting.remove(ids(2)[0]) is log
-    assert waiting.remove(ids(2)[0]) is None
+    waiting.leave(ids(2)[0], log)
+    waiting.leave(ids(2)[0], log)
     waiting.fail_all(UnavailableError("closed"))
     assert [task for task, _ in log.failed] == ids(1, 3, 4)
     assert len(waiting) == 0
+
+
+def test_several_may_wait_for_one_task() -> None:
+    waiting, first, second, third = Waiting(ME), Log(), Log(), Log()
+    for log in (first, second, third):
+        waiting.join(ids(1)[0], log)
+    waiting.leave(ids(1)[0], second)
+    assert waiting.take_in(ids(1), [DONE]) == 1
+    assert (first.ended, second.ended, third.ended) == (ids(1), [], ids(1))
+    assert first.batches == 1
+    waiting.join(ids(2)[0], first)
+    waiting.join(ids(2)[0], second)
+    waiting.fail(ids(2), UnavailableError("x"))
+    assert [len(log.failed) for log in (first, second)] == [1, 1]
+
+
+def test_counts_are_of_what_was_waited_for() -> None:
+    waiting, log = Waiting(ME), Log()
+    waiting.add(ids(1, 2, 3, 4), log)
+    failed = encode(TaskOutcome(Status.FAILED, b""))
+    waiting.take_in(ids(1, 2), [DONE, failed])
+    waiting.fail(ids(3), UnavailableError("x"))
+    assert waiting.counts == (4, 3, 2)
 
 
 TIMEOUT = f"{TaskTimeoutError.__module__}.{TaskTimeoutError.__qualname__}"

@@ -13,10 +13,20 @@ from typing import Any
 import penstock
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import Trust, registry
-from penstock.tasks.envelope import Failure, Status, TaskCall, TaskOutcome, encode, read_call
+from penstock.tasks.envelope import (
+    Failure,
+    Status,
+    TaskCall,
+    TaskOutcome,
+    encode,
+    mark_of,
+    read_call,
+    read_outcome,
+)
 from penstock.tasks.errors import UnknownFunctionError
 from penstock.tasks.importing import loaded
 from penstock.tasks.names import NOBODY, cancel_key, client_of, streams_of
+from penstock.tasks.waiting import error_of
 
 POP_S = 0.05
 
@@ -35,7 +45,7 @@ class TinyWorker:
     ) -> None:
         names = streams_of(task_set)
         self._fabric = fabric
-        self._queue = fabric.queue(names.queue, create=False)
+        self.queue = fabric.queue(names.queue, create=False)
         self._replies = fabric.topic(names.replies, create=False)
         self._results = fabric.table(names.results, create=False)
         self._control = fabric.table(names.control, create=False)
@@ -57,7 +67,7 @@ class TinyWorker:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            delivery = self._queue.pop_batch(self._most, timeout=POP_S)
+            delivery = self.queue.pop_batch(self._most, timeout=POP_S)
             if delivery is not None:
                 self.complete(delivery)
 
@@ -68,11 +78,13 @@ class TinyWorker:
             transaction.ack(delivery)
             for value in delivery.values:
                 call = read_call(value)
-                outcome = encode(self.outcome_of(call))
+                ended = self.outcome_of(call)
+                outcome = encode(ended)
                 if call.reply != NOBODY:
                     rows[call.reply, client_of(call.task)].append((call.task, outcome))
                 if call.keep_ms:
-                    transaction.put(self._results, call.task, outcome, ttl=call.keep_ms / 1000)
+                    ttl, mark = call.keep_ms / 1000, mark_of(ended.status)
+                    transaction.put(self._results, call.task, outcome, ttl=ttl, mark=mark)
             for (partition, _), outcomes in rows.items():
                 keys, values = zip(*outcomes, strict=True)
                 transaction.publish_many(
@@ -92,11 +104,18 @@ class TinyWorker:
         if self._cancels and self._control.get(cancel_key(call.task)) is not None:
             return Status.CANCELLED, b""
         try:
-            parents = [self._results.get(task) for task in call.after]
+            parents = [self._result_of(task) for task in call.after]
             args, kwargs = self._codec.unpack_call(call.arguments, parents)
             return Status.DONE, self._codec.pack(_called(call.function, args, kwargs))
         except Exception as error:
             return Status.FAILED, encode(Failure.of(error, traceback.format_exc()))
+
+    def _result_of(self, task: bytes) -> Any:
+        stored = self._results.get(task)
+        assert stored is not None, "it ran before its parent had an outcome"
+        outcome = read_outcome(stored)
+        failed = error_of(task, outcome)
+        return str(failed) if failed else self._codec.unpack(outcome.result)
 
 
 def _called(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

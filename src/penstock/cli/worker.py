@@ -82,10 +82,10 @@ def worker(
 async def _work(
     url: str, namespace: str, timeout_s: float, settings: WorkerSettings, output: Output
 ) -> None:
-    from penstock import aio
+    from penstock.client.aio import connect
     from penstock.tasks.worker.worker import open_puller, worker_name
 
-    async with aio.connect(url, timeout_s, namespace, name="worker") as fabric:
+    async with connect(url, timeout_s, namespace, name="worker") as fabric:
         puller = await open_puller(fabric, settings)
         _listen_to_signals(puller, output)
         try:

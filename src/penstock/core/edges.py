@@ -33,7 +33,7 @@ from penstock.core.records import (
 )
 from penstock.core.shard import Shard, Stream
 from penstock.core.tables import Tables
-from penstock.errors import ConflictError, InvalidError, LimitError
+from penstock.errors import ConflictError, InvalidError, LimitError, TooLargeError
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
@@ -45,7 +45,9 @@ MAX_EDGES = 10_000  # of one message
 MAX_EDGES_AT_ONCE = 50_000  # of one transaction
 MAX_WATCHERS = 100_000  # of one entry: told to whoever waits on its node, and to others not
 MAX_FALLBACK = 16  # parts
+MAX_FALLBACK_BYTES = 256 << 10
 MAX_SHOWN = 1000  # edges in one answer
+_MARKS, _POLICIES = frozenset(Mark), frozenset(Policy)
 
 
 class Edges:
@@ -68,7 +70,7 @@ class Edges:
 
     def check_mark(self, mark: int) -> None:
         """InvalidError if there is no such mark, ConflictError if not all nodes know of marks."""
-        if mark not in tuple(Mark):
+        if mark not in _MARKS:
             raise InvalidError(f"a mark is 0 (ok), 1 (failed) or 2 (skipped), not {mark}")
         if mark:
             self._check_level()
@@ -99,17 +101,22 @@ class Edges:
         self.pushes.check(stream, target, batch, PushExtra(hold.id, bool(hold.after)))
         self._check_after(hold)
         self._check_fallback(hold)
-        if not away:
-            shard = self.kernel.shards[target]
+        if not away and self.pushes.known_id(self.kernel.shards[target], stream, hold.id) is None:
             self.pushes.check_depth(stream, batch)
-            shard.queue(hold.stream).ids.has_room()
-            if self.kernel.forwarding:
-                shard.outbox.has_room()
+            self._check_room(self.kernel.shards[target], hold)
+
+    def _check_room(self, shard: Shard, hold: m.TxnHold) -> None:
+        """LimitError if a shard knows of too much already: ids, holds, parts for other shards."""
+        queue = shard.queue(hold.stream)
+        queue.ids.has_room()
+        queue.holds.has_room()
+        if self.kernel.forwarding:
+            shard.outbox.has_room()
 
     def _check_after(self, hold: m.TxnHold) -> None:
         if len(hold.after) > MAX_EDGES:
             raise LimitError(f"a message waits for {MAX_EDGES:,} entries at most")
-        if hold.policy not in tuple(Policy):
+        if hold.policy not in _POLICIES:
             raise InvalidError(f"a policy is 0 (fail), 1 (skip) or 2 (run), not {hold.policy}")
         for table, key in hold.after:
             self.kernel.stream(table, "table")
@@ -121,6 +128,9 @@ class Edges:
     def _check_fallback(self, hold: m.TxnHold) -> None:
         if len(hold.writes) + len(hold.pushes) > MAX_FALLBACK:
             raise LimitError(f"a message falls back to {MAX_FALLBACK} parts at most")
+        size = sum(len(write.value or b"") for write in hold.writes)
+        if size + sum(len(push.batch) for push in hold.pushes) > MAX_FALLBACK_BYTES:
+            raise TooLargeError(f"a message falls back to {MAX_FALLBACK_BYTES:,} bytes at most")
         for write in hold.writes:
             self.kernel.stream(write.stream, "table")
             self.tables.check_entry(write.key, write.value, write.ttl_ms)
@@ -165,14 +175,17 @@ class Edges:
 
     def _meet(self, part: MeetEdges, shard: Shard, forward: Forward) -> Entry:
         """An entry exists: messages of this shard need not wait for it any more."""
-        known = {stream for stream, _ in part.messages if stream in self.kernel.streams}
-        level = max((self.kernel.streams[each].level for each in known), default=Durability.WRITTEN)
+        streams = dict.fromkeys(stream for stream, _ in part.messages if stream in shard.queues)
+        levels = [self.kernel.streams[each].level for each in streams]
         note = EdgesMet(part.table, part.key, part.mark, part.messages)
-        entry = self._log(shard, forward, note, self.kernel.told_level(level))
+        level = self.kernel.told_level(max(levels, default=Durability.WRITTEN))
+        entry = self._log(shard, forward, note, level)
+        before = [shard.queues[stream].returned.messages for stream in streams]
         self._fold(shard, note, entry)
-        for stream in sorted(known):
-            if (queue := shard.queues.get(stream)) is not None:
-                self._turned(queue)
+        for stream, ready in zip(streams, before, strict=True):
+            queue = shard.queues[stream]
+            if queue.returned.messages > ready:
+                self.queues.arrived(queue)
         return entry
 
     def _overdue(self, queue: QueueShard, changes: list[Change]) -> list[Change]:
@@ -188,10 +201,6 @@ class Edges:
             level = self.kernel.told_level(level)
             self._fold(shard, note, self.kernel.log(shard, Kind.NOTE, pack_note(note), level))
         return [change for change in changes if change.position not in ids]
-
-    def _turned(self, queue: QueueShard) -> None:
-        self.queues.part(self.kernel.shards[queue.shard], queue.stream)
-        self.queues.arrived(queue)
 
     def held(self, call: m.Held) -> m.HeldInfo | None:
         """What a message still waits for; None if there is no such message."""

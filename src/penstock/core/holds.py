@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from penstock.errors import LimitError
 from penstock.wire.holds import Policy, TxnPush, TxnWrite
 
 if TYPE_CHECKING:
     from penstock.core.queue import QueueShard
 
+MAX_HOLD_BYTES = 64 << 20  # of one queue in one shard; one message more is always let in
 _TABLE = struct.Struct("<I")
 
 
@@ -70,6 +72,11 @@ class Hold:
         self.coming = True  # the message itself is not committed yet
         self.failed = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of what it waits for and falls back to."""
+        return sum(map(len, self.edges)) + len(self.fallback)
+
     def meet(self, edge: bytes) -> bool:
         """An entry exists; whether it was waited for."""
         at = bisect_left(self.edges, edge)
@@ -102,13 +109,77 @@ class Hold:
         return hold
 
 
+class Holds:
+    """The holds of one queue in one shard, by the ids of their messages."""
+
+    __slots__ = ("_holds", "bytes")
+
+    def __init__(self) -> None:
+        self._holds: dict[bytes, Hold] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def get(self, key: bytes | None) -> Hold | None:
+        """The hold of a message, if it waits for anything."""
+        return None if key is None else self._holds.get(key)
+
+    def add(self, key: bytes, hold: Hold) -> None:
+        """A message waits."""
+        self._holds[key] = hold
+        self.bytes += hold.size
+
+    def meet(self, key: bytes, edge: bytes) -> Hold | None:
+        """An entry exists; the hold of a message, if it was waited for."""
+        hold = self._holds.get(key)
+        if hold is None or not hold.meet(edge):
+            return None
+        self.bytes -= len(edge)
+        return hold
+
+    def fail(self, key: bytes) -> Hold | None:
+        """A message will not be ready; its hold, unless that was over."""
+        hold = self._holds.get(key)
+        if hold is None or hold.failed:
+            return None
+        self.bytes -= sum(map(len, hold.edges))
+        hold.edges, hold.failed = [], True
+        return hold
+
+    def drop(self, key: bytes) -> None:
+        """A message does not wait any more, if it did."""
+        hold = self._holds.pop(key, None)
+        self.bytes -= 0 if hold is None else hold.size
+
+    def has_room(self) -> None:
+        """LimitError if so much is known of messages that wait that no more may be."""
+        if self.bytes >= MAX_HOLD_BYTES:
+            raise LimitError(
+                f"what held messages of one shard wait for, and fall back to, has {self.bytes:,} "
+                "bytes already"
+            )
+
+    def snapshot(self) -> list[Any]:
+        """Plain data for `restore`."""
+        return [(key, *hold.snapshot()) for key, hold in self._holds.items()]
+
+    @classmethod
+    def restore(cls, rows: Iterable[Any]) -> Holds:
+        """The holds that made this snapshot."""
+        holds = cls()
+        for key, *row in rows:
+            holds.add(key, Hold.restore(row))
+        return holds
+
+
 # --- fold: a queue's part in one shard. A message that is not committed yet is dealt with then ---
 
 
 def began(queue: QueueShard, key: bytes, waits: Waits) -> None:
     """A message is in the log that waits for entries."""
     edges = [edge_of(table, name) for _, table, name in waits.after]
-    queue.holds[key] = Hold(edges, waits.policy, waits.fallback)
+    queue.holds.add(key, Hold(edges, waits.policy, waits.fallback))
 
 
 def came(queue: QueueShard, key: bytes) -> None:
@@ -122,8 +193,8 @@ def came(queue: QueueShard, key: bytes) -> None:
 
 def met(queue: QueueShard, key: bytes, edge: bytes, mark: int) -> Hold | None:
     """An entry exists. The hold, if its message is finished for that, and falls back."""
-    hold = queue.holds.get(key)
-    if hold is None or not hold.meet(edge):
+    hold = queue.holds.meet(key, edge)
+    if hold is None:
         return None
     if mark and hold.policy != Policy.RUN:
         return ended(queue, key)
@@ -134,18 +205,15 @@ def met(queue: QueueShard, key: bytes, edge: bytes, mark: int) -> Hold | None:
 
 def ended(queue: QueueShard, key: bytes) -> Hold | None:
     """A message is finished, whatever it waits for; its hold, unless that was over."""
-    hold = queue.holds.get(key)
-    if hold is None or hold.failed:
-        return None
-    hold.failed = True
-    hold.edges.clear()
-    _let_go(queue, key, hold)
+    hold = queue.holds.fail(key)
+    if hold is not None:
+        _let_go(queue, key, hold)
     return hold
 
 
 def _let_go(queue: QueueShard, key: bytes, hold: Hold) -> None:
     if not hold.coming:
-        del queue.holds[key]
+        queue.holds.drop(key)
         queue.unheld(key, hold.failed)
 
 

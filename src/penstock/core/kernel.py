@@ -102,7 +102,12 @@ class Kernel:
         # transaction's.
         self.forwarding = False
         self.staging = False  # the same for stages and reservations
-        self.edges = False  # the same for messages that wait for entries of tables
+        self.edges = False  # the same for messages that wait for entries, and all that tasks need
+
+    @property
+    def is_old(self) -> bool:
+        """Whether a node of the cluster may not know what tasks need of records."""
+        return self.shared and not self.edges
 
     # --- definitions -----------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ out there in that order: the target needs to remember one number for each home s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -129,21 +130,30 @@ def _pack(number: int, index: int, part: Part) -> Packed:
     return Packed(number, index, _KINDS.index(type(part)), m.pack(part))
 
 
+def _pairs(pairs: list[tuple[int, bytes]]) -> int:
+    return PAIR_OVERHEAD * len(pairs) + sum([len(name) for _, name in pairs])
+
+
+def _of_hold(hold: m.TxnHold) -> int:
+    parts: list[Part] = [*hold.writes, *hold.pushes]
+    return len(hold.batch) + _pairs(hold.after) + sum(map(_bytes_of, parts))
+
+
+# What parts carry, in bytes; those of the other kinds carry nothing of note.
+_CARRIED: dict[type, Callable[[Any], int]] = {
+    m.TxnPush: lambda part: len(part.batch),
+    m.TxnWrite: lambda part: len(part.key) + len(part.value or b""),
+    PublishStages: lambda part: sum(map(len, part.stages)),
+    DropStages: lambda part: sum(map(len, part.stages)),
+    m.TxnHold: _of_hold,
+    WatchKeys: lambda part: _pairs(part.keys),
+    MeetEdges: lambda part: _pairs(part.messages),
+}
+
+
 def _bytes_of(part: Part) -> int:
-    if isinstance(part, m.TxnPush):
-        return PART_OVERHEAD + len(part.batch)
-    if isinstance(part, m.TxnWrite):
-        return PART_OVERHEAD + len(part.key) + len(part.value or b"")
-    if isinstance(part, PublishStages | DropStages):
-        return PART_OVERHEAD + sum(map(len, part.stages))
-    if isinstance(part, m.TxnHold):
-        fallback = sum(map(_bytes_of, part.writes)) + sum(map(_bytes_of, part.pushes))
-        keys = sum(len(key) + PAIR_OVERHEAD for _, key in part.after)
-        return PART_OVERHEAD + len(part.batch) + fallback + keys
-    if isinstance(part, WatchKeys | MeetEdges):
-        pairs = part.keys if isinstance(part, WatchKeys) else part.messages
-        return PART_OVERHEAD + sum(len(name) + PAIR_OVERHEAD for _, name in pairs)
-    return PART_OVERHEAD
+    carried = _CARRIED.get(type(part))
+    return PART_OVERHEAD if carried is None else PART_OVERHEAD + carried(part)
 
 
 class Outbox:
@@ -164,14 +174,12 @@ class Outbox:
 
     def delivered(self, target: int, number: int, index: int) -> None:
         """The target has carried out its parts up to this one."""
-        line = self._lines.get(target, {})
-        while line:
-            at = next(iter(line))
-            if at > (number, index):
-                return
+        line, last = self._lines.get(target, {}), (number, index)
+        for at in list(takewhile(lambda at: at <= last, line)):
             self.parts -= 1
             self.bytes -= _bytes_of(line.pop(at))
-        self._lines.pop(target, None)
+        if not line:
+            self._lines.pop(target, None)
 
     def has_room(self) -> None:
         """LimitError if so much is outstanding that nothing more may be."""

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.dedupe import IdWindow
-from penstock.core.holds import Hold, came
+from penstock.core.holds import Holds, came
 from penstock.core.index import Singles, Stored
 from penstock.core.lanes import LANE_SHIFT, Lane, lane_start
 from penstock.core.leases import Grant, Leases
@@ -69,7 +69,7 @@ class QueueShard:
         self.delayed = Delayed()
         self.held: dict[bytes, Run] = {}
         self._held_at: dict[int, bytes] = {}  # position: id
-        self.holds: dict[bytes, Hold] = {}  # of those, the ones that wait for entries of tables
+        self.holds = Holds()  # of those, the ones that wait for entries of tables
         self.dead: dict[int, Run] = {}
         self.leases = Leases(first_grant)
         self.ids = IdWindow()
@@ -96,7 +96,7 @@ class QueueShard:
     @property
     def empty(self) -> bool:
         """Nothing is left to keep: the state may be forgotten once nobody resends anything."""
-        if self.messages or self.dead or self.holds:
+        if self.messages or self.dead or len(self.holds):
             return False
         return not (len(self.ids) or self._accepted_not_visible())
 
@@ -236,7 +236,7 @@ class QueueShard:
     def waits_at(self, position: int) -> bytes | None:
         """The id of the message at a position, if it waits for entries of tables."""
         key = self._held_at.get(position)
-        return key if key in self.holds else None
+        return None if self.holds.get(key) is None else key
 
     def _sort_ttls(self) -> None:
         """Leaves out those of batches that are finished: what is consumed in a moment may have been
@@ -333,7 +333,7 @@ class QueueShard:
             self._purge(change.position)
         elif op == Op.RELEASE:
             key = self._held_at[change.position]
-            self.holds.pop(key, None)
+            self.holds.drop(key)
             self.unheld(key)
         else:
             run = self.dead.pop(change.position)

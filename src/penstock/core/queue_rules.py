@@ -45,11 +45,16 @@ def _unbroken(mask: int) -> int:
     return (~mask & (mask + 1)).bit_length() - 1
 
 
-def settle(queue: QueueShard, item: SettleItem, now_us: int) -> Change | None:
+def settle(
+    queue: QueueShard, item: SettleItem, now_us: int, counted: bool = False
+) -> Change | None:
     """What an ack, nack, extension or burial does; None if it was done before (a resend).
+    `counted`: not all nodes know of deliveries that do not count, so all do.
 
     LeaseLostError if the lease is not the current one any more.
     """
+    if counted and item.op == Settle.RETURN:
+        item = item._replace(op=int(Settle.NACK))
     if not 0 < item.count <= MAX_BATCH_MESSAGES:
         raise InvalidError(f"{item.count} messages cannot be settled at once")
     grant = queue.leases.grants.get(item.grant)

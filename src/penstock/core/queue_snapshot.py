@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.dedupe import IdWindow
-from penstock.core.holds import Hold
+from penstock.core.holds import Holds
 from penstock.core.index import BatchIndex
 from penstock.core.lanes import Lane
 from penstock.core.leases import Leases
@@ -36,7 +36,7 @@ def snapshot(queue: QueueShard) -> dict[str, Any]:
         "returned": [_pack(run) for run in queue.returned.runs.values()],
         "delayed": [(due_us, _pack(run)) for due_us, run in queue.delayed.times()],
         "held": [(key, _pack(run)) for key, run in queue.held.items()],
-        "holds": [(key, *hold.snapshot()) for key, hold in queue.holds.items()],
+        "holds": queue.holds.snapshot(),
         "dead": [_pack(run) for run in queue.dead.values()],
         "leases": queue.leases.snapshot(),
         "ids": queue.ids.snapshot(),
@@ -60,7 +60,7 @@ def restore(
     queue.damage = [tuple(item) for item in data["damage"]]
     for key, packed in data["held"]:
         queue.hold(key, _run(packed))
-    queue.holds = {key: Hold.restore(row) for key, *row in data.get("holds", ())}
+    queue.holds = Holds.restore(data.get("holds", ()))
     queue.dead = {run.position: run for run in map(_run, data["dead"])}
     queue.leases = Leases.restore(data["leases"])
     queue.ids = IdWindow.restore(data["ids"])

@@ -341,7 +341,7 @@ class Queues:
                 raise NotFoundError(f"there is no shard {item.shard}")
             self.kernel.served(item.shard)
             raise LeaseLostError(f"shard {item.shard} has no messages of this queue")
-        change = rules.settle(queue, item, self.kernel.now_us)
+        change = rules.settle(queue, item, self.kernel.now_us, self.kernel.is_old)
         if change is None:
             return item.messages
         before = queue.leases.messages

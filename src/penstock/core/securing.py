@@ -21,10 +21,17 @@ from penstock.core.records import Kind
 from penstock.core.runs import bits_of
 from penstock.core.shard import Shard
 from penstock.core.tickets import Tickets
-from penstock.errors import InvalidError, LeaseLostError, MovedError, PenstockError
+from penstock.errors import (
+    InvalidError,
+    LeaseLostError,
+    MovedError,
+    PenstockError,
+    UnavailableError,
+)
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
+from penstock.wire.frames import Settle
 
 SECURED_US = 300_000_000  # so long the home may be unreachable after the commit
 MAX_WAITING = 10_000  # questions of one node
@@ -99,6 +106,7 @@ class Securing:
         """LeaseLostError if a message of an ack is not leased any more, or an earlier ack has it;
         what it names is added to `taken`."""
         queue = self._queue_of(ack)
+        self._check_level(ack)
         item = ack.item()
         change = rules.settle(queue, item, self.kernel.now_us)
         if change is None:
@@ -108,6 +116,14 @@ class Securing:
         if wanted & ~grant.mask or wanted & taken.get(name, 0):
             raise LeaseLostError("a message of this transaction was acknowledged before")
         taken[name] = taken.get(name, 0) | wanted
+
+    def _check_level(self, ack: m.TxnSettle) -> None:
+        plain = ack.op == Settle.ACK and not ack.mask
+        if not plain and self.kernel.is_old:
+            raise UnavailableError(
+                "not all nodes of the cluster know how a transaction settles part of a lease yet",
+                advice="Upgrade the other nodes; this is possible as soon as all know it.",
+            )
 
     def _queue_of(self, ack: m.TxnSettle) -> QueueShard:
         self.kernel.stream(ack.stream, "queue")

@@ -119,9 +119,10 @@ class Holds:
         return self._history.holds.setdefault((self._queue, number), hold)
 
     def found_nothing(self, hold: Hold) -> None:
-        """There is no reservation with this number yet."""
-        if not hold.complete:
-            self._history.holds.pop((hold.queue, hold.number), None)
+        """There was no reservation with this number; by now another may have read it."""
+        at = hold.queue, hold.number
+        if not hold.complete and self._history.holds.get(at) is hold:
+            del self._history.holds[at]
 
     def read(self, hold: Hold, found: Sequence[LeasedMessage]) -> None:
         """Somebody has read the whole reservation."""

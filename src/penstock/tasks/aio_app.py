@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.client.aio import AsyncFabric
 from penstock.errors import ClosedError
@@ -16,8 +16,11 @@ from penstock.tasks.futures import AsyncTaskFuture, TaskRef
 from penstock.tasks.link import TaskLink
 from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
+from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
-from penstock.tasks.waiting import cancelled_error
+
+if TYPE_CHECKING:
+    from penstock.tasks.progress import TaskProgress
 
 R = TypeVar("R")
 
@@ -64,11 +67,14 @@ class AsyncTaskApp:
         keep: float | None = None,
         retries: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # of the task
+        on_failure: str = "fail",
         **kwargs: Any,
     ) -> AsyncTaskFuture[Any]:
         """Has a worker call the function; a future of its result, to be awaited. As
         `TaskApp.submit`; this waits only if very much waits to be sent."""
-        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        options = CallOptions(
+            task_id, priority, delay, keep, retries, timeout, on_failure
+        )
         return await self.submit_call((function, args, kwargs), options)
 
     async def submit_call(
@@ -90,10 +96,13 @@ class AsyncTaskApp:
         keep: float | None = None,
         retries: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # of the task
+        on_failure: str = "fail",
         **kwargs: Any,
     ) -> TaskRef:
         """As `submit`, but nobody waits for the outcome; as `TaskApp.post`."""
-        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        options = CallOptions(
+            task_id, priority, delay, keep, retries, timeout, on_failure
+        )
         posted, parcel = self._submitting.posted((function, args, kwargs), options)
         await self._offer(parcel)
         return posted
@@ -120,19 +129,23 @@ class AsyncTaskApp:
         """A future for the kept outcome of any client's task; as `TaskApp.future`."""
         future = self._submitting.kept(task)
         self._check_open()
-        self._link.waiting.add([future.id], future)
-        self._link.look_up(future.id)
+        self._link.wait_for_kept(future.id, future)
         return future
 
     async def cancel(self, task: str | bytes | Parent) -> bool:
         """Asks that a task be cancelled; what the answer means stands at `TaskFuture.cancel`."""
         self._check_open()
         chosen = task_id_of(task)
-        if self._link.outbox.withdraw(chosen) is not None:
-            self._link.waiting.fail([chosen], cancelled_error(chosen))
+        if self._link.withdraw(chosen):
             return True
         await self._link.cancel(chosen)
         return False
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """Tasks that are submitted at certain times, by whichever worker is there."""
+        self._check_open()
+        return AsyncSchedules(self._caller, self._link.control)
 
     async def gather(
         self,
@@ -174,6 +187,12 @@ class AsyncTaskApp:
             async with asyncio.timeout_at(ends):
                 future = await ended.get()
             yield future
+
+    def progress(self, description: str = "tasks") -> TaskProgress:
+        """A bar of the tasks that are waited for; as `TaskApp.progress`, with a plain `with`."""
+        from penstock.tasks.progress import TaskProgress  # takes its time; few draw bars
+
+        return TaskProgress(lambda: self._link.waiting.counts, description)
 
     async def flush(self) -> None:
         """Waits until all that was submitted is stored. Raises why a posted task could not be."""

@@ -18,11 +18,12 @@ from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
 from penstock.tasks.portal import Portal
 from penstock.tasks.results import TaskResults
+from penstock.tasks.schedules.book import AsyncSchedules, Schedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
-from penstock.tasks.waiting import cancelled_error
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Fabric
+    from penstock.tasks.progress import TaskProgress
 
 R = TypeVar("R")
 
@@ -82,19 +83,23 @@ class TaskApp:
         keep: float | None = None,
         retries: int | None = None,
         timeout: float | None = None,
+        on_failure: str = "fail",
         **kwargs: Any,
     ) -> TaskFuture[Any]:
         """Has a worker call the function; returns at once with a future of its result.
 
         What is submitted meanwhile is sent together; only if very much waits to be sent does this
-        block. Futures among the arguments, however deep, stand for the results of their tasks,
-        which are waited for by the queue, not here. `task_id`: the same name again is the same
-        task. `priority`: 0 to 15, higher first. `delay`: seconds before it may run. `keep`:
-        seconds that its outcome is kept for others, an hour unless said otherwise; 0: not at all.
-        `retries` and `timeout` instead of the declared ones. SerialisationError if an argument
-        cannot be sent; if sending fails, the future has the reason.
+        block. Futures among the arguments, however deep, stand for the results of their tasks; the
+        queue holds this one until they are there. `on_failure`: if one of those does not succeed,
+        this one "fail"s, is "skip"ped, or is "run" all the same. `task_id`: the same name again is
+        the same task. `priority`: 0 to 15, higher first. `delay`: seconds before it may run.
+        `keep`: seconds that its outcome is kept for others, an hour unless said otherwise; 0: not
+        at all. `retries` and `timeout` instead of the declared ones. SerialisationError if an
+        argument cannot be sent; if sending fails, the future has the reason.
         """
-        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        options = CallOptions(
+            task_id, priority, delay, keep, retries, timeout, on_failure
+        )
         return self.submit_call((function, args, kwargs), options)
 
     def submit_call(self, call: Call, options: CallOptions = DEFAULT) -> TaskFuture[Any]:
@@ -114,11 +119,14 @@ class TaskApp:
         keep: float | None = None,
         retries: int | None = None,
         timeout: float | None = None,
+        on_failure: str = "fail",
         **kwargs: Any,
     ) -> TaskRef:
         """As `submit`, but nobody waits for the outcome: costs no memory here. What it returns may
         be an argument of other submissions. Errors of sending are raised by `flush`."""
-        options = CallOptions(task_id, priority, delay, keep, retries, timeout)
+        options = CallOptions(
+            task_id, priority, delay, keep, retries, timeout, on_failure
+        )
         posted, parcel = self._submitting.posted((function, args, kwargs), options)
         self._offer(parcel)
         return posted
@@ -149,21 +157,25 @@ class TaskApp:
         It waits for as long as there is none: also if there will never be one."""
         future = self._submitting.kept(task)
         self._check_open()
-        self._link.waiting.add([future.id], future)
-        self._portal.soon(lambda: self._link.look_up(future.id))
+        self._portal.soon(lambda: self._link.wait_for_kept(future.id, future))
         return future
 
     def cancel(self, task: str | bytes | Parent) -> bool:
         """Asks that a task be cancelled; what the answer means stands at `TaskFuture.cancel`."""
         self._check_open()
         chosen = task_id_of(task)
-        if self._link.outbox.withdraw(chosen) is not None:
-            self._link.waiting.fail([chosen], cancelled_error(chosen))
+        if self._link.withdraw(chosen):
             return True
         asking = self._portal.start(self._link.cancel(chosen))
         if not self._portal.inside:
             asking.result()
         return False
+
+    @property
+    def schedules(self) -> Schedules:
+        """Tasks that are submitted at certain times, by whichever worker is there."""
+        self._check_open()
+        return Schedules(AsyncSchedules(self._caller, self._link.control), self._portal)
 
     def gather(self, futures: Iterable[TaskFuture[R]], timeout: float | None = None) -> list[R]:
         """The results of all, in order; the first error that is found, in that order."""
@@ -187,6 +199,12 @@ class TaskApp:
     ) -> Iterator[TaskFuture[R]]:
         """The futures, each when its task has ended. TimeoutError."""
         return as_completed(list(futures), timeout)  # type: ignore[return-value]
+
+    def progress(self, description: str = "tasks") -> TaskProgress:
+        """A bar of the tasks that are waited for, for as long as its `with` block lasts."""
+        from penstock.tasks.progress import TaskProgress  # takes its time; few draw bars
+
+        return TaskProgress(lambda: self._link.waiting.counts, description)
 
     def flush(self) -> None:
         """Waits until all that was submitted is stored. Raises why a posted task could not be."""

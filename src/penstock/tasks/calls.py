@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 
 from penstock.client.inputs import milliseconds
 from penstock.client.push import now_us
-from penstock.errors import InvalidError
+from penstock.errors import InvalidError, TooLargeError
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import Task, Trust, name_of
 from penstock.tasks.envelope import TaskCall, encode
 from penstock.tasks.importing import path_of
 from penstock.tasks.names import CLIENT_BYTES, NOBODY, reply_partition, task_id_of
 from penstock.tasks.options import TaskOptions, checked_retries, checked_timeout
-from penstock.wire.limits import MAX_PRIORITY
+from penstock.wire.limits import MAX_BATCH_BYTES, MAX_PRIORITY
 
 KEEP_S = 3600.0  # outcomes of what is submitted alone, unless said otherwise
+MAX_CALL_BYTES = MAX_BATCH_BYTES - 4096  # a call is a message, and fits a batch with its head
 _UNDECLARED = TaskOptions()
 
 
@@ -31,6 +32,7 @@ class CallOptions(NamedTuple):
     keep: float | None = None
     retries: int | None = None
     timeout: float | None = None
+    on_failure: str = "fail"
 
 
 DEFAULT = CallOptions()
@@ -104,7 +106,13 @@ class Caller:
             function, arguments, task, reply, now_us(),
             retries, backoff_ms, timeout_ms, keep_ms, parents,
         )  # fmt: skip
-        return encode(call), parents
+        value = encode(call)
+        if len(value) > MAX_CALL_BYTES:
+            raise TooLargeError(
+                f"the arguments of {function} have {len(arguments):,} bytes, too many to send",
+                advice="Put the data into a file, a topic or a table, and send where it is.",
+            )
+        return value, parents
 
 
 def checked_priority(priority: int) -> int:

@@ -17,12 +17,18 @@ MAX_RETRIES = 1000
 
 
 class Status(IntEnum):
-    """How a task has ended. Also the mark of its entry in the results table, but for DONE."""
+    """How a task has ended."""
 
     DONE = 0
     FAILED = 1
     SKIPPED = 2
     CANCELLED = 3
+
+
+def mark_of(status: int) -> str:
+    """The mark of an outcome's entry in the results table: what it means to those who depend on
+    the task."""
+    return {Status.DONE: "ok", Status.FAILED: "failed"}.get(Status(status), "skipped")
 
 
 class TaskCall(msgspec.Struct, array_like=True):

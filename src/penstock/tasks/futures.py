@@ -52,7 +52,9 @@ class TaskHandle(Parent):
         """Nothing is left to do when several outcomes came together."""
 
     def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
-        """The task has ended."""
+        """The task has ended. Who hears of it again has nothing new to say."""
+        if self._ending != "submitted":
+            return False
         value: Any = None
         error: PenstockError | None
         try:

@@ -6,17 +6,22 @@ Both apps stand on it: the asyncio one directly, the blocking one through a loop
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
 from penstock.client.aio import AsyncFabric
+from penstock.client.aio_streams import AsyncTable
 from penstock.errors import ClosedError, PenstockError
+from penstock.tasks.dependence import hold_of
 from penstock.tasks.lookups import Lookups
 from penstock.tasks.names import cancel_key
-from penstock.tasks.outbox import Outbox, Parcel, Shipment
+from penstock.tasks.outbox import Outbox, Parcel, Shipment, Sink
 from penstock.tasks.replies import Replies
 from penstock.tasks.streams import OpenStreams, open_streams
-from penstock.tasks.waiting import Waiting
+from penstock.tasks.waiting import Waiting, cancelled_error
+
+log = logging.getLogger("penstock.tasks")
 
 _UNDER_WAY = 4  # shipments; what is submitted meanwhile is sent together after the first of them
 _CANCEL_TTL_S = 86_400.0
@@ -40,9 +45,18 @@ class TaskLink:
         """Opens the streams, and listens for outcomes: those of all tasks sent after this."""
         self._streams: OpenStreams = await open_streams(self._fabric, task_set, durability)
         self._lookups = Lookups(self._streams.results, self.waiting)
-        replies = Replies(self._streams.replies, self.waiting, self._client)
+        replies = Replies(self._streams.replies, self.waiting, self._client, self._missed)
         await replies.locate()
         self._spawn(replies.run())
+
+    @property
+    def control(self) -> AsyncTable:
+        """The table of schedules, cancels and the like."""
+        return self._streams.control
+
+    def _missed(self) -> None:
+        log.warning("outcomes were dropped, as too old, before they were read; kept ones are read")
+        self._spawn(self._lookups.run_all())
 
     def offer(self, parcel: Parcel) -> bool:
         """Takes a parcel in, to be sent; whether `pump` must be called, on the loop. From any
@@ -50,8 +64,22 @@ class TaskLink:
         if self._closed:
             raise ClosedError("the task app is closed", advice="Open another one.")
         if parcel.sink is not None:
-            self.waiting.add(parcel.tasks, parcel.sink)
+            if parcel.terms.named:
+                self.waiting.join(parcel.tasks[0], parcel.sink)
+            else:
+                self.waiting.add(parcel.tasks, parcel.sink)
         return self.outbox.add(parcel)
+
+    def withdraw(self, task: bytes) -> bool:
+        """Takes a task back that was not sent, and tells whoever submitted it; whether it could.
+        From any thread."""
+        parcel = self.outbox.withdraw(task)
+        if parcel is None:
+            return False
+        if parcel.sink is not None:
+            self.waiting.leave(task, parcel.sink)
+            parcel.sink.fail(task, cancelled_error(task))
+        return True
 
     def pump(self) -> None:
         """Sends what there is, as far as that may be under way at once."""
@@ -62,7 +90,8 @@ class TaskLink:
     async def _ship(self, shipment: Shipment) -> None:
         try:
             await self._push(shipment)
-        except PenstockError as error:
+        except Exception as problem:  # whatever it is, those who wait must hear of it
+            error = problem if isinstance(problem, PenstockError) else PenstockError(repr(problem))
             error.add_note("The task could not be submitted; see the error for what was stored.")
             self.waiting.fail(shipment.tasks, error)
             if any(parcel.sink is None for parcel in shipment.parcels):
@@ -74,7 +103,9 @@ class TaskLink:
 
     async def _push(self, shipment: Shipment) -> None:
         terms, queue, values = shipment.terms, self._streams.queue, shipment.values
-        if terms.named:
+        if terms.held:
+            await self._hold(shipment)
+        elif terms.named:
             await self._push_named(shipment)
         elif len(values) == 1:
             await queue.push(values[0], delay=terms.delay_s, priority=terms.priority)
@@ -89,10 +120,22 @@ class TaskLink:
         for task, receipt in zip(tasks, receipts, strict=True):
             if receipt.duplicate:
                 # Another submission of this name was first: whoever made that gets the outcome.
-                self.look_up(task)
+                self._look_up(task)
 
-    def look_up(self, task: bytes) -> None:
-        """Waits for a kept outcome in the results table, for whoever waits for this task."""
+    async def _hold(self, shipment: Shipment) -> None:
+        streams, fabric = self._streams, self._fabric
+        holds = [hold_of(parcel, streams, fabric) for parcel in shipment.parcels]
+        await streams.queue.hold_many(holds)
+        if shipment.terms.named:
+            for task in shipment.tasks:  # there may be an older one of this name
+                self._look_up(task)
+
+    def wait_for_kept(self, task: bytes, sink: Sink) -> None:
+        """Has `sink` told of an outcome that is kept, or will be."""
+        self.waiting.join(task, sink)
+        self._look_up(task)
+
+    def _look_up(self, task: bytes) -> None:
         self._spawn(self._lookups.run(task))
 
     async def cancel(self, task: bytes) -> None:

@@ -29,6 +29,13 @@ class Lookups:
         else:
             self._waiting.take_in([task], [value])
 
+    async def run_all(self) -> None:
+        """Looks once for the outcome of every task that somebody waits for."""
+        for task in self._waiting.tasks():
+            value = await self._results.get(task)
+            if value is not None:
+                self._waiting.take_in([task], [value])
+
     async def _watched(self, task: bytes) -> bytes:
         async with await self._results.watch(task) as changes:
             # It may have been written after the first look, and before the watch began.

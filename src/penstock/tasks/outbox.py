@@ -35,16 +35,27 @@ class Terms(NamedTuple):
     priority: int = 0
     delay_s: float = 0.0
     named: bool = False  # pushed under the task's id, which the caller has chosen
-    held: bool = False  # until the tasks are done that it depends on
+    held: bool = False  # until the tasks have ended that it depends on
 
 
 PLAIN = Terms()
 
 
+class Dependence(NamedTuple):
+    """What a task waits for in the queue, and what becomes of it if that does not succeed."""
+
+    parents: list[bytes]
+    on_failure: str
+    fallback: TaskOutcome
+    """Its outcome if it never runs."""
+    reply: int
+    keep_ms: int
+
+
 class Parcel:
     """Tasks that were submitted by one call, ready to be pushed."""
 
-    __slots__ = ("after", "bytes", "sink", "tasks", "terms", "values")
+    __slots__ = ("bytes", "dependence", "sink", "tasks", "terms", "values")
 
     def __init__(
         self,
@@ -52,13 +63,13 @@ class Parcel:
         values: list[bytes],
         sink: Sink | None,
         terms: Terms = PLAIN,
-        after: list[bytes] | None = None,
+        dependence: Dependence | None = None,
     ) -> None:
         self.tasks = tasks
         self.values = values
         self.sink = sink  # None: nobody waits
         self.terms = terms
-        self.after = after or []  # ids of the parents of a held task
+        self.dependence = dependence
         self.bytes = sum(map(len, values))
 
     def add(self, task: bytes, value: bytes) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from penstock.client.aio_streams import AsyncTopic
-from penstock.client.ops_topic import FOLLOW_S, PartitionReader
-from penstock.errors import PenstockError
+from penstock.client.ops_topic import FOLLOW_S, PartitionReader, starting_offsets
+from penstock.errors import NotFoundError, PenstockError
 from penstock.tasks.names import reply_partition
 from penstock.tasks.waiting import Waiting
+from penstock.wire.batch import Batch
 
 _READ_BYTES = 1 << 20
 _PAUSE_S = 0.2  # after an error that may pass
@@ -18,9 +20,17 @@ class Replies:
     """Reads on from the end of the partition as it was at the start. An outage is survived: it
     is read on from the offset that was reached, for as long as outcomes are kept there."""
 
-    def __init__(self, topic: AsyncTopic, waiting: Waiting, client: bytes) -> None:
+    def __init__(
+        self,
+        topic: AsyncTopic,
+        waiting: Waiting,
+        client: bytes,
+        missed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`missed` is called if outcomes were dropped, as too old, before they could be read."""
         self._topic = topic
         self._waiting = waiting
+        self._missed = missed
         self._reader = PartitionReader(topic, reply_partition(client), "end", _READ_BYTES)
 
     async def locate(self) -> None:
@@ -32,7 +42,7 @@ class Replies:
         of it, and it ends."""
         while True:
             try:
-                batches = await self._topic._run(self._reader.read(FOLLOW_S))
+                batches = await self._batches()
             except PenstockError as error:
                 if not error.retriable:
                     self._waiting.fail_all(error)
@@ -41,3 +51,14 @@ class Replies:
                 continue
             for batch in batches:
                 self._waiting.take_in(batch.keys, batch.values)
+
+    async def _batches(self) -> list[Batch]:
+        topic, reader = self._topic, self._reader
+        try:
+            batches: list[Batch] = await topic._run(reader.read(FOLLOW_S))
+        except NotFoundError:  # the offset is gone; or the topic, and then this raises it again
+            starts = await topic._run(starting_offsets(topic, "start", [reader.partition]))
+            reader.offset = starts[reader.partition]
+            self._missed()
+            return []
+        return batches

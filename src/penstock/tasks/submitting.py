@@ -9,6 +9,7 @@ from penstock.client.inputs import milliseconds
 from penstock.errors import InvalidError
 from penstock.tasks.calls import KEEP_S, Caller, CallOptions, Form, checked_priority
 from penstock.tasks.codec import Codec
+from penstock.tasks.dependence import dependence_of
 from penstock.tasks.futures import TaskHandle, TaskRef
 from penstock.tasks.names import TASK_BYTES, named_task_id
 from penstock.tasks.outbox import PLAIN, Parcel, Terms
@@ -29,12 +30,13 @@ class Submitting(Generic[F]):
         """A call whose outcome is waited for."""
         task, form, terms = self._looked_at(call, options, reply=True)
         future = self._new_future(task, self._caller.codec, form.function, form.keep_ms > 0)
-        return future, self._parcel(task, form, terms, call, future)
+        return future, self._parcel(task, form, terms, call, options.on_failure, future)
 
     def posted(self, call: Call, options: CallOptions) -> tuple[TaskRef, Parcel]:
         """A call whose outcome nobody waits for."""
         task, form, terms = self._looked_at(call, options, reply=False)
-        return TaskRef(task, form.keep_ms > 0), self._parcel(task, form, terms, call, None)
+        parcel = self._parcel(task, form, terms, call, options.on_failure)
+        return TaskRef(task, form.keep_ms > 0), parcel
 
     def kept(self, task: str | bytes | TaskRef) -> F:
         """A future for an outcome that is kept, or will be: by a task's id, or its name."""
@@ -57,12 +59,21 @@ class Submitting(Generic[F]):
         return named_task_id(options.task_id), form, _terms(options)._replace(named=True)
 
     def _parcel(
-        self, task: bytes, form: Form, terms: Terms, call: Call, future: F | None
+        self,
+        task: bytes,
+        form: Form,
+        terms: Terms,
+        call: Call,
+        on_failure: str,
+        future: F | None = None,
     ) -> Parcel:
         value, parents = self._caller.call(form, call[1], call[2], task)
-        if parents:
-            terms = terms._replace(held=True)
-        return Parcel([task], [value], future, terms, parents)
+        if not parents:
+            return Parcel([task], [value], future, terms)
+        if terms.delay_s:
+            raise InvalidError("a task that depends on others cannot be delayed as well")
+        dependence = dependence_of(parents, on_failure, form)
+        return Parcel([task], [value], future, terms._replace(held=True), dependence)
 
 
 def _terms(options: CallOptions) -> Terms:

@@ -25,9 +25,17 @@ from penstock.tasks.names import (
     streams_of,
     task_id_of,
 )
+from penstock.tasks.worker.loading import load
 
 FUNCTIONS = Path(__file__).with_name("work_functions.py")
-LONG_S = 60.0
+LONG_S = 90.0
+
+
+def functions() -> Any:
+    """The module of tasks, under the name that workers load it by."""
+    if FUNCTIONS.stem not in sys.modules:
+        load(str(FUNCTIONS))
+    return sys.modules[FUNCTIONS.stem]
 
 
 class WorkerProcess:
@@ -44,9 +52,13 @@ class WorkerProcess:
     def start(self) -> None:
         self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        told = self.process.stdout.readline()
-        assert told, "the worker did not start"
-        assert json.loads(told)["event"] == "started"
+        try:
+            told = self.process.stdout.readline()
+            assert told, "the worker did not start"
+            assert json.loads(told)["event"] == "started"
+        except BaseException:
+            self.kill()
+            raise
 
     def executors(self) -> list[int]:
         """The ids of its executor processes."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 import pytest
@@ -58,9 +59,9 @@ class World:
     def act(self) -> None:
         for effect in self.dispatch.taken():
             if isinstance(effect, Send):
-                self.after(CHANNEL_US, lambda send=effect: self.given(send.executor, send.jobs))
+                self.after(CHANNEL_US, partial(self.given, effect.executor, effect.jobs))
             elif isinstance(effect, TakeBack):
-                self.after(CHANNEL_US, lambda back=effect: self.back(back.executor, back.jobs))
+                self.after(CHANNEL_US, partial(self.back, effect.executor, effect.jobs))
         wanted = self.dispatch.wanted()
         if wanted and self.waiting and not self._popping:
             self._popping = True

@@ -17,6 +17,11 @@ def double(number: int) -> int:
 
 
 @task
+def add(*numbers: int) -> int:
+    return sum(numbers)
+
+
+@task
 def nap(seconds: float) -> float:
     time.sleep(seconds)
     return seconds
@@ -61,6 +66,11 @@ def wait_for(path: str, begun: str) -> str:
     while not Path(path).exists():
         time.sleep(0.005)
     return path
+
+
+@task(rate="20/s")
+def limited(number: int) -> int:
+    return number
 
 
 def undeclared(number: int) -> int:

@@ -17,6 +17,7 @@ from penstock.tasks.worker.jobs import Job
 from penstock.wire.messages import Entry
 
 GONE = b""  # instead of an outcome that is not kept any more
+MAX_READS = 256  # outcomes that are asked for at a time
 MAX_CANCELS = 100_000  # that are remembered for tasks which have not come yet
 
 
@@ -26,13 +27,8 @@ class Arrivals:
     def __init__(self, fabric: AsyncFabric, streams: OpenStreams) -> None:
         self._streams = streams
         self._sharded = fabric._routes is not None
-        self._numbers = itertools.count(1)
         self._jobs = itertools.count(1)
         self._cancelled: dict[bytes, None] = {}
-
-    def number(self) -> int:
-        """The next delivery's."""
-        return next(self._numbers)
 
     def jobs_of(
         self, delivery: AsyncDelivery, number: int, popped_us: int
@@ -48,18 +44,29 @@ class Arrivals:
             except ProtocolError:
                 unreadable.append(row)
                 continue
-            job = Job(next(self._jobs), number, row, call, value, attempt, popped_us, shard)
-            job.cancelled = call.task in self._cancelled
-            jobs.append(job)
+            jobs.append(
+                Job(next(self._jobs), number, row, call, value, attempt, popped_us, shard)
+            )
         return jobs, unreadable
 
+    def mark_cancelled(self, jobs: Sequence[Job]) -> None:
+        """Marks those that nobody wants any more."""
+        if self._cancelled:
+            for job in jobs:
+                job.cancelled = job.call.task in self._cancelled
+
     async def prepare(self, jobs: Sequence[Job]) -> None:
-        """Gives jobs the outcomes of those that they come after."""
+        """Gives jobs the outcomes of those that they come after; each is read once."""
+        found: dict[bytes, bytes] = dict.fromkeys(
+            (parent for job in jobs for parent in job.call.after), GONE
+        )
+        parents, get = list(found), self._streams.results.get
+        for at in range(0, len(parents), MAX_READS):
+            some = parents[at : at + MAX_READS]
+            read = await asyncio.gather(*map(get, some))
+            found |= {parent: value for parent, value in zip(some, read, strict=True) if value}
         for job in jobs:
-            if job.call.after:
-                get = self._streams.results.get
-                found = await asyncio.gather(*[get(parent) for parent in job.call.after])
-                job.parents = [each or GONE for each in found]
+            job.parents = [found[parent] for parent in job.call.after]
 
     async def watch_cancels(self, tell: Callable[[bytes], None]) -> None:
         """Hears of tasks that nobody wants any more, for ever; tells of each."""

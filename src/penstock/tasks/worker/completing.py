@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.errors import ConflictError, PenstockError
-from penstock.tasks.envelope import Status
-from penstock.tasks.names import NOBODY, client_of
+from penstock.tasks.envelope import Status, mark_of
+from penstock.tasks.names import NOBODY, cancel_key, client_of
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.figures import Figures
 from penstock.tasks.worker.jobs import Job
@@ -26,10 +26,6 @@ MAX_BYTES = 4 << 20
 PAUSE_S = 0.05  # after an error that may pass; doubles
 MAX_PAUSE_S = 2.0
 
-# What tasks that depend on it are told.
-_MARKS = {Status.DONE: "ok", Status.SKIPPED: "skipped"} | dict.fromkeys(
-    (Status.FAILED, Status.CANCELLED), "failed"
-)
 _log = logging.getLogger("penstock.worker")
 
 
@@ -137,10 +133,12 @@ class Completer:
             call = each.job.call
             rows = dead if each.status is Status.FAILED else acked
             rows[each.delivery].append(each.job.row)
+            if each.status is Status.CANCELLED:
+                transaction.delete(self._streams.control, cancel_key(call.task))
             if call.reply != NOBODY:
                 replies[call.reply, client_of(call.task)].append(each)
             if call.keep_ms:
-                ttl_s, mark = call.keep_ms / 1000, _MARKS[each.status]
+                ttl_s, mark = call.keep_ms / 1000, mark_of(each.status)
                 results = self._streams.results
                 transaction.put(results, call.task, each.outcome, ttl=ttl_s, mark=mark)
         for delivery, rows_done in acked.items():

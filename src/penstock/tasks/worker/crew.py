@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from penstock.errors import UnavailableError
@@ -41,6 +41,7 @@ class Crew:
         self._first = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._failed_starts = 0
+        self._shrinking = False
         self._closing = False
 
     async def start(self) -> None:
@@ -67,6 +68,10 @@ class Crew:
         """Those that are ready."""
         return list(self._ready.values())
 
+    def shrink(self) -> None:
+        """Replaces nobody any more."""
+        self._shrinking = True
+
     async def close(self) -> None:
         """Ends all, and waits until they are gone."""
         self._closing = True
@@ -86,7 +91,10 @@ class Crew:
             list(settings.modules), list(settings.allowed), f"{self._name}/{executor.number}",
             settings.pickle_key,
         )  # fmt: skip
-        task = asyncio.get_running_loop().create_task(self._start(executor, setup))
+        self._spawn(self._start(executor, setup))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -115,9 +123,10 @@ class Crew:
             self._lost(executor)
         elif self._starting.pop(executor.number, None) is not None:
             self._failed_starts += 1
+        self._spawn(executor.close())
         if self._failed_starts >= MAX_FAILED_STARTS:
             self._fail(f"executors died {self._failed_starts} times in a row while they started")
-        elif not self._failed.done():
+        elif not self._failed.done() and not self._shrinking:
             self._begin()
 
     def _fail(self, why: str) -> None:

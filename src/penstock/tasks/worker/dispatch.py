@@ -130,9 +130,9 @@ class Dispatch:
         for number in list(slot.given):
             job = self._released(slot, number)
             assert job is not None
-            if number == blamed:
+            if number == blamed and not (self.draining and cause is Cause.LOST):
                 self._over(of_broken(job, cause, self._chance))
-            elif number == running:  # it was ended for the sake of another that was over by then
+            elif number == running:  # ended with the worker, or for another that was over by then
                 self._over(Retry(job, 0))
             else:
                 waiting.append(job)

@@ -23,6 +23,7 @@ from penstock.tasks.worker.protocol import (
     pack,
 )
 
+_STANDARD_ERROR = 2
 Heard = Callable[["AnyExecutor", ToPuller], None]
 Gone = Callable[["AnyExecutor"], None]
 
@@ -83,7 +84,7 @@ class ProcessExecutor(asyncio.Protocol):
                 sys.executable, "-m", "penstock.tasks.worker.executor_main",
                 str(theirs.fileno()), str(file), pass_fds=(theirs.fileno(), file),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),  # what the worker itself prints there is for programs
+                stdout=_STANDARD_ERROR,  # what the worker itself prints there is for programs
             )  # fmt: skip
         finally:
             os.close(file)

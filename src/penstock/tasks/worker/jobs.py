@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Job:
     popped_us: int
     shard: int = -1
     """Where its message is, in a cluster: what is checked together must be in one shard."""
-    parents: list[bytes] | None = None
+    parents: list[bytes] = field(default_factory=list)
     """Outcomes of the tasks whose results are arguments."""
     expected_us: int = 0
     """How long it was thought to take when it was given to an executor."""

@@ -39,10 +39,16 @@ class Leases:
 
     def due(self, now_us: int) -> list[tuple[int, list[int]]]:
         """Deliveries, with their open rows, of whose leases a third or less is left. They count as
-        extended: one whose extension fails is due again when the new lease would be."""
+        extended, unless `failed` says otherwise."""
         found: list[tuple[int, list[int]]] = []
         for delivery, known in self._open.items():
             if now_us - known.since_us >= self.lease_us * 2 // 3:
                 known.since_us = now_us
                 found.append((delivery, sorted(known.rows)))
         return found
+
+    def failed(self, delivery: int) -> None:
+        """Nobody knows whether a lease was extended: it is due again at once."""
+        known = self._open.get(delivery)
+        if known is not None:
+            known.since_us -= self.lease_us

@@ -148,6 +148,7 @@ class ThreadExecutor(LocalExecutor):
             else:
                 self._arrived.wait()
                 self._arrived.clear()
+        own_loop.close()
 
 
 class AsyncExecutor(LocalExecutor):

@@ -23,7 +23,7 @@ class Work(NamedTuple):
     packed: bytes
     attempt: int
     popped_us: int
-    parents: list[bytes] | None
+    parents: list[bytes]
 
 
 class _Message(msgspec.Struct, tag=True, array_like=True):

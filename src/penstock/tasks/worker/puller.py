@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncDelivery
-from penstock.errors import ConflictError, PenstockError
+from penstock.errors import PenstockError
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.arriving import Arrivals
 from penstock.tasks.worker.completing import Completer, Over
 from penstock.tasks.worker.crew import Crew
+from penstock.tasks.worker.deliveries import Deliveries, now_us
 from penstock.tasks.worker.dispatch import Dispatch
 from penstock.tasks.worker.executors import AnyExecutor
 from penstock.tasks.worker.figures import Figures
@@ -32,7 +32,6 @@ from penstock.tasks.worker.jobs import (
     Send,
     TakeBack,
 )
-from penstock.tasks.worker.leases import Leases
 from penstock.tasks.worker.outcomes import broken_outcome
 from penstock.tasks.worker.pacing import Pacing
 from penstock.tasks.worker.protocol import Results, Returned, ToPuller
@@ -43,13 +42,10 @@ from penstock.tasks.worker.settings import WorkerSettings
 POP_S = 60.0  # that a pop waits at the node
 PAUSE_S = 0.1  # after an error that may pass; doubles
 MAX_PAUSE_S = 5.0
+PREPARE_DELAY_MS = 1_000  # until a task is looked at again whose parents could not be read
+FINISH_S = 10.0  # for outcomes that are on their way when the worker ends
 
 _log = logging.getLogger("penstock.worker")
-
-
-def now_us() -> int:
-    """The clock of dispatch and leases: the same in all processes of a machine."""
-    return time.monotonic_ns() // 1000
 
 
 class Puller:
@@ -63,11 +59,10 @@ class Puller:
         self._streams = streams
         self._settings = settings
         self._name = name
-        self._leases = Leases(int(settings.lease_s * 1e6))
-        self._deliveries: dict[int, AsyncDelivery] = {}
+        self._deliveries = Deliveries(settings.lease_s, self.figures)
         self._arrivals = Arrivals(fabric, streams)
-        self._completer = Completer(fabric, streams, self.figures, self._settled)
-        self._pacing = Pacing(streams.control, self._ready, self._give_back)
+        self._completer = Completer(fabric, streams, self.figures, self._deliveries.settled)
+        self._pacing = Pacing(streams.control, self._ready, self._deliveries.give_back)
         self._crew = Crew(settings, name, self._heard, self._lost)
         self._room = asyncio.Event()
         self._over = asyncio.Event()
@@ -87,21 +82,28 @@ class Puller:
         does not pass ends it, too; executors are gone in any case."""
         loop = asyncio.get_running_loop()
         try:
-            cancels = self._arrivals.watch_cancels(self._cancelled)
-            schedules = Scheduling(self._streams.queue, self._streams.control).run()
-            duties = (self._pull(), self._extend(), cancels, schedules, self._crew.failed())
+            duties = (
+                self._pull(),
+                self._deliveries.extend(),
+                self._arrivals.watch_cancels(self._cancelled),
+                Scheduling(self._streams.queue, self._streams.control).run(),
+                self._crew.failed(),
+            )
             self._work = [loop.create_task(each) for each in duties]
             over = loop.create_task(self._over.wait())
             await asyncio.wait([over, *self._work], return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
             for task in self._work:
                 if task.done() and not task.cancelled():
                     task.result()
-            await self._completer.finish()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Ends executors and everything else, whatever they are at."""
+        """Ends everything: what is over is settled, what is not is given back."""
+        self.stop()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._completer.finish(), FINISH_S)
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -118,6 +120,7 @@ class Puller:
         if self.dispatch.draining:
             return
         self.dispatch.drain()
+        self._crew.shrink()
         self._pacing.drain()
         if self._popping is not None:
             self._popping.cancel()
@@ -127,6 +130,7 @@ class Puller:
     def stop(self) -> None:
         """Ends now: what runs is killed, and given back."""
         self.dispatch.drain()
+        self._crew.shrink()
         for executor in self._crew.all():
             executor.kill()
             running = executor.running()
@@ -170,25 +174,31 @@ class Puller:
             return None
 
     async def _arrived(self, delivery: AsyncDelivery, since_us: int) -> None:
-        number = self._arrivals.number()
-        self._deliveries[number] = delivery
-        self._leases.add(number, len(delivery), since_us)
+        number = self._deliveries.add(delivery, since_us)
         jobs, unreadable = self._arrivals.jobs_of(delivery, number, wall_us())
         if unreadable:
-            self._settle_alone(number, unreadable)
-        await self._arrivals.prepare(jobs)
-        self._ready(self._pacing.take(jobs))
+            self._deliveries.bury(number, unreadable)
+        plain = [job for job in jobs if not job.call.after]
+        self._ready(self._pacing.take(plain))
+        if len(plain) < len(jobs):
+            await self._prepare([job for job in jobs if job.call.after])
+
+    async def _prepare(self, jobs: list[Job]) -> None:
+        """Jobs that come after others, and need what came of those."""
+        try:
+            await self._arrivals.prepare(jobs)
+        except BaseException as error:
+            self._deliveries.give_back([GiveBack(job, PREPARE_DELAY_MS) for job in jobs])
+            if not isinstance(error, PenstockError):
+                raise
+            _log.warning("results that tasks depend on cannot be read now: %s", error)
+        else:
+            self._ready(self._pacing.take(jobs))
 
     def _ready(self, jobs: Sequence[Job]) -> None:
+        self._arrivals.mark_cancelled(jobs)
         self.dispatch.delivered(jobs, now_us())
         self._act()
-
-    def _settle_alone(self, number: int, rows: list[int]) -> None:
-        """Messages that are no tasks: nobody can be told, but they are not lost."""
-        _log.error("%d messages cannot be read as tasks; they are dead letters now", len(rows))
-        for message in [each for row, each in enumerate(self._deliveries[number]) if row in rows]:
-            message.dead()
-        self._released(number, rows)
 
     # --- what executors say ----------------------------------------------------------------
 
@@ -223,7 +233,7 @@ class Puller:
             for effect in effects:
                 self._carry_out(effect, finished, back)
         if back:
-            self._give_back(back)
+            self._deliveries.give_back(back)
         if finished:
             self._completer.add(finished)
         if self.dispatch.draining and not self.dispatch.jobs:
@@ -246,24 +256,12 @@ class Puller:
         else:
             self._kill(effect)
 
-    def _give_back(self, back: Sequence[Retry | GiveBack]) -> None:
-        """Sends rows back, those with the same terms together. Only retries count as attempts."""
-        rows: dict[tuple[int, int, bool], list[int]] = {}
-        for each in back:
-            counted = isinstance(each, Retry)
-            rows.setdefault((each.job.delivery, each.delay_ms, counted), []).append(each.job.row)
-            self.figures.retried += counted
-            self.figures.given_back += not counted
-        for (number, delay_ms, counted), own in rows.items():
-            self._deliveries[number].nack(delay_ms / 1000, own, counted)
-            self._released(number, own)
-
     def _finished(self, finish: Finish) -> Over:
         job, status, outcome, cause = finish
         if outcome is None:
             assert cause is not None
             outcome = broken_outcome(job, cause, self._name, wall_us())
-        return Over(job, self._deliveries[job.delivery], status, outcome)
+        return Over(job, self._deliveries.of(job), status, outcome)
 
     def _kill(self, kill: Kill) -> None:
         executor = self._crew.get(kill.executor)
@@ -286,26 +284,3 @@ class Puller:
         running = {each.number: each.running() for each in self._crew.all()}
         self.dispatch.tick(running, now_us())
         self._act()
-
-    async def _extend(self) -> None:
-        """Extends leases for as long as their tasks are in this worker's hands."""
-        while True:
-            await asyncio.sleep(self._settings.lease_s / 12)
-            for number, rows in self._leases.due(now_us()):
-                try:
-                    await self._deliveries[number].extend(self._settings.lease_s, rows)
-                except ConflictError:
-                    _log.warning("a lease was lost: others may run its tasks, too")
-                except PenstockError as error:
-                    _log.warning("leases were not extended: %s", error)
-
-    def _settled(self, jobs: Sequence[Job]) -> None:
-        rows: dict[int, list[int]] = {}
-        for job in jobs:
-            rows.setdefault(job.delivery, []).append(job.row)
-        for number, settled in rows.items():
-            self._released(number, settled)
-
-    def _released(self, number: int, rows: list[int]) -> None:
-        if self._leases.settled(number, rows):
-            del self._deliveries[number]

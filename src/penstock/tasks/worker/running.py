@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.tasks.codec import Codec
-from penstock.tasks.declare import Registry, Task, registry
+from penstock.tasks.declare import Registry, registry
 from penstock.tasks.envelope import (
     Failure,
     Status,
@@ -58,6 +58,11 @@ class OwnLoop:
 
         return self._loop.run_until_complete(awaited())
 
+    def close(self) -> None:
+        """Ends it."""
+        if self._loop is not None:
+            self._loop.close()
+
 
 class Runner:
     """Finds functions, reads arguments, and packs what comes of them."""
@@ -103,7 +108,7 @@ class Runner:
 
     def _called(self, call: TaskCall, work: Work) -> Any:
         function = self._function(call.function)
-        parents = list(map(self._parent, call.after, work.parents or ()))
+        parents = list(map(self._parent, call.after, work.parents))
         args, kwargs = self._codec.unpack_call(call.arguments, parents)
         return function(*args, **kwargs)
 
@@ -133,9 +138,8 @@ class Runner:
         if declared is not None:
             return declared.function
         found = loaded(name) if package_of(name) in self._allowed else None
-        if isinstance(found, Task):
-            return found.function
-        if not callable(found):
+        # What the package has only imported from elsewhere is not its function.
+        if not inspect.isfunction(found) or package_of(found.__module__) not in self._allowed:
             raise UnknownFunctionError(f"this worker has no task {name!r}")
         return found
 

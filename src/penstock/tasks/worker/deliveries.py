@@ -1,0 +1,95 @@
+"""Deliveries in this worker's hands: their leases are extended until every row is settled."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Sequence
+
+from penstock.client.aio_messages import AsyncDelivery
+from penstock.errors import ConflictError, PenstockError
+from penstock.tasks.worker.figures import Figures
+from penstock.tasks.worker.jobs import GiveBack, Job, Retry
+from penstock.tasks.worker.leases import Leases
+
+_LOOKS = 12  # at all leases, in the time of one
+
+_log = logging.getLogger("penstock.worker")
+
+
+def now_us() -> int:
+    """The clock of dispatch and leases: the same in all processes of a machine."""
+    return time.monotonic_ns() // 1000
+
+
+class Deliveries:
+    """What was leased, by number. A delivery is forgotten with its last row."""
+
+    def __init__(self, lease_s: float, figures: Figures) -> None:
+        self._lease_s = lease_s
+        self._figures = figures
+        self._leases = Leases(int(lease_s * 1e6))
+        self._numbers = itertools.count(1)
+        self._held: dict[int, AsyncDelivery] = {}
+
+    def add(self, delivery: AsyncDelivery, since_us: int) -> int:
+        """Takes in a delivery whose leases began then, or later; its number."""
+        number = next(self._numbers)
+        self._held[number] = delivery
+        self._leases.add(number, len(delivery), since_us)
+        return number
+
+    def of(self, job: Job) -> AsyncDelivery:
+        """The delivery that a job came with."""
+        return self._held[job.delivery]
+
+    def settled(self, jobs: Sequence[Job]) -> None:
+        """Jobs need their leases no more."""
+        rows: dict[int, list[int]] = {}
+        for job in jobs:
+            rows.setdefault(job.delivery, []).append(job.row)
+        for number, own in rows.items():
+            self._release(number, own)
+
+    def give_back(self, back: Sequence[Retry | GiveBack]) -> None:
+        """Sends rows back, those with the same terms together. Only retries count as attempts."""
+        rows: dict[tuple[int, int, bool], list[int]] = {}
+        for each in back:
+            counted = isinstance(each, Retry)
+            rows.setdefault((each.job.delivery, each.delay_ms, counted), []).append(each.job.row)
+            self._figures.retried += counted
+            self._figures.given_back += not counted
+        for (number, delay_ms, counted), own in rows.items():
+            self._held[number].nack(delay_ms / 1000, own, counted)
+            self._release(number, own)
+
+    def bury(self, number: int, rows: Sequence[int]) -> None:
+        """Rows that are no tasks: nobody can be told, but they are not lost."""
+        _log.error("%d messages cannot be read as tasks; they are dead letters now", len(rows))
+        chosen = set(rows)
+        for row, message in enumerate(self._held[number]):
+            if row in chosen:
+                message.dead()
+        self._release(number, rows)
+
+    async def extend(self) -> None:
+        """Extends leases for as long as their rows are not settled; for ever."""
+        while True:
+            await asyncio.sleep(self._lease_s / _LOOKS)
+            due = self._leases.due(now_us())
+            await asyncio.gather(*[self._extend(number, rows) for number, rows in due])
+
+    async def _extend(self, number: int, rows: list[int]) -> None:
+        try:
+            await self._held[number].extend(self._lease_s, rows)
+        except ConflictError:
+            pass  # a row was settled meanwhile; or lost, and then its outcome will be refused
+        except PenstockError as error:
+            _log.warning("leases were not extended: %s", error)
+            self._leases.failed(number)
+
+    def _release(self, number: int, rows: Sequence[int]) -> None:
+        if self._leases.settled(number, rows):
+            del self._held[number]

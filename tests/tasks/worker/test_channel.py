@@ -1,0 +1,91 @@
+"""What puller and executor processes share: frames in any pieces, the beacon, loaded modules."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import InvalidError, ProtocolError
+from penstock.tasks.worker.beacon import Beacon, beacon_file
+from penstock.tasks.worker.jobs import Ended, Running
+from penstock.tasks.worker.loading import load
+from penstock.tasks.worker.protocol import (
+    Frames,
+    Results,
+    Return,
+    Returned,
+    Run,
+    Setup,
+    ToExecutor,
+    ToPuller,
+    Work,
+    pack,
+)
+
+WORK = st.builds(
+    Work, st.integers(1, 9), st.binary(max_size=99), st.integers(1, 3), st.integers(0, 9),
+    st.lists(st.binary(max_size=9), max_size=2),
+)  # fmt: skip
+MESSAGES = st.lists(
+    st.builds(Run, st.lists(WORK, max_size=4))
+    | st.builds(Return, st.integers(0, 9))
+    | st.just(Setup(["m"], [], "w", b"k"))
+)
+
+
+@given(MESSAGES, st.data())
+def test_frames_come_out_whole_in_whatever_pieces(messages: list[ToExecutor], data: st.DataObject):
+    stream = b"".join(map(pack, messages))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    frames: Frames[ToExecutor] = Frames(ToExecutor)
+    found: list[ToExecutor] = []
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found += frames.feed(stream[begin:end])
+    assert found == messages
+
+
+def test_results_and_nonsense():
+    frames: Frames[ToPuller] = Frames(ToPuller)
+    results = Results([Ended(1, 0, b"o", 5)])
+    assert list(frames.feed(pack(results) + pack(Returned([2])))) == [results, Returned([2])]
+    with pytest.raises(ProtocolError):
+        list(frames.feed(b"\x01\x00\x00\x00\xc1"))
+    with pytest.raises(ProtocolError):
+        list(Frames[ToPuller](ToPuller).feed(b"\xff\xff\xff\xff"))
+
+
+def test_the_beacon_tells_what_another_process_is_at():
+    descriptor = beacon_file()
+    here, there = Beacon(descriptor), Beacon(descriptor)
+    os.close(descriptor)
+    assert here.look() is None
+    there.begin(7, 123)
+    assert here.look() == Running(7, 123)
+    there.begin(8, 124)
+    assert here.look() == Running(8, 124)
+    here.close()
+    there.close()
+
+
+def test_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside_it.py").write_text("here = 1\n")
+    script = tmp_path / "some_script_of_tasks.py"
+    script.write_text("import beside_it\nloaded = beside_it.here\n")
+    load(str(script))
+    assert sys.modules["some_script_of_tasks"].loaded == 1
+    load("beside_it")
+    for wrong in ("no_such_module_at_all", "beside_it.inner", "missing.py"):
+        with pytest.raises(InvalidError):
+            load(wrong)
+    (tmp_path / "needs_more.py").write_text("import no_such_module_at_all\n")
+    with pytest.raises(ModuleNotFoundError):
+        load("needs_more")
+    for name in ("some_script_of_tasks", "beside_it"):
+        del sys.modules[name]
