@@ -17,13 +17,15 @@ from penstock.core.outbox import (
     WatchKeys,
     read_part,
 )
-from penstock.core.records import Forward
+from penstock.core.records import Edge, Forward
 from penstock.core.shard import Shard
 from penstock.errors import LimitError, ProtocolError
 from penstock.wire import messages as m
 from penstock.wire.sessions import home_of, session_id
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.binary()), max_size=3)
+NAME = (st.integers(0, 9), st.binary())
+EDGES = st.lists(st.builds(Edge, *NAME, *NAME, st.integers(0, 2)), max_size=3)
 PARTS: st.SearchStrategy[Part] = st.one_of(
     st.builds(m.TxnSettle, *[st.integers(0, 9)] * 6, st.binary(max_size=2)),
     st.builds(m.TxnCommit, st.integers(0, 9), st.integers(0, 9), st.text(), st.integers(0, 9)),
@@ -31,8 +33,8 @@ PARTS: st.SearchStrategy[Part] = st.one_of(
     st.builds(m.TxnPush, *[st.integers(0, 9)] * 3, st.binary()),
     st.builds(EndSession, st.integers(0, 9)),
     st.builds(m.TxnHold, st.integers(0, 9), st.binary(), st.binary(), PAIRS, st.integers(0, 2)),
-    st.builds(WatchKeys, st.integers(0, 9), st.binary(), PAIRS),
-    st.builds(MeetEdges, st.integers(0, 9), st.binary(), st.integers(0, 2), PAIRS),
+    st.builds(WatchKeys, EDGES),
+    st.builds(MeetEdges, EDGES),
 )
 RECORDS = st.lists(st.lists(st.tuples(st.integers(0, 3), PARTS), max_size=4), max_size=8)
 Row = tuple[int, int, int, Part]  # target, number, index, part

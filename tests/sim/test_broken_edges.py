@@ -29,7 +29,7 @@ def ready_with_the_first_entry(patch: pytest.MonkeyPatch) -> None:
 
 def entries_that_are_there_already_overlooked(patch: pytest.MonkeyPatch) -> None:
     def watched(shard: Shard, note: Watched, number: int, now_us: int) -> None:
-        note.kept += [row[:4] for row in note.met]
+        note.kept += note.met
         note.met = []
         edge_notes._watched(shard, note, number, now_us)
 
@@ -42,7 +42,7 @@ def entries_that_nobody_hears_of(patch: pytest.MonkeyPatch) -> None:
 
 def marks_ignored(patch: pytest.MonkeyPatch) -> None:
     def met(shard: Shard, note: EdgesMet, number: int, now_us: int) -> None:
-        note.mark = 0
+        note.edges = [edge._replace(mark=0) for edge in note.edges]
         edge_notes._edges_met(shard, note, number, now_us)
 
     patch.setitem(_NOTED, EdgesMet, met)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from penstock.core import holds
 from penstock.core.holds import Hold, Watcher
 from penstock.core.outbox import MeetEdges, WatchKeys
-from penstock.core.records import EdgesMet, Folds, HoldsEnded, PushMeta, Watched, Written
+from penstock.core.records import (
+    Edge,
+    EdgesMet,
+    Folds,
+    HoldsEnded,
+    PushMeta,
+    Watched,
+    Written,
+)
 
 if TYPE_CHECKING:
     from penstock.core.shard import Shard
@@ -24,47 +32,37 @@ def began_to_wait(shard: Shard, meta: PushMeta, number: int) -> None:
         return
     waits = holds.read_waits(meta.waits)
     holds.began(shard.queue(meta.stream), meta.id, waits)
-    targets: dict[int, list[tuple[int, bytes]]] = {}
+    targets: dict[int, list[Edge]] = {}
     for target, table, key in waits.after:
-        targets.setdefault(target, []).append((table, key))
-    for index, (target, keys) in enumerate(targets.items()):
-        shard.outbox.add(target, number, index, WatchKeys(meta.stream, meta.id, keys))
+        targets.setdefault(target, []).append(Edge(table, key, meta.stream, meta.id))
+    for index, (target, edges) in enumerate(targets.items()):
+        shard.outbox.add(target, number, index, WatchKeys(edges))
 
 
 def written(shard: Shard, note: Written, number: int) -> None:
     """An entry is there: all who wait for it are told, in the order in which they came."""
-    watchers = shard.watchers.take(note.stream, note.key)
-    if watchers:
-        told = [(each, note.stream, note.key, note.mark) for each in watchers]
-        _tell(shard, told, number)
-
-
-def _tell(shard: Shard, told: list[tuple[Watcher, int, bytes, int]], number: int) -> None:
-    parts: dict[tuple[int, int, bytes], MeetEdges] = {}
-    for watcher, table, key, mark in told:
-        part = parts.setdefault((watcher.shard, table, key), MeetEdges(table, key, mark, []))
-        part.messages.append((watcher.stream, watcher.id))
-    for index, ((target, _, _), part) in enumerate(parts.items()):
-        shard.outbox.add(target, number, index, part)
+    targets: dict[int, list[Edge]] = {}
+    for target, stream, name in shard.watchers.take(note.stream, note.key):
+        edge = Edge(note.stream, note.key, stream, name, note.mark)
+        targets.setdefault(target, []).append(edge)
+    for index, (target, edges) in enumerate(targets.items()):
+        shard.outbox.add(target, number, index, MeetEdges(edges))
 
 
 def _watched(shard: Shard, note: Watched, number: int, now_us: int) -> None:
-    for table, key, stream, name in note.kept:
-        if table in shard.streams:
-            shard.watchers.add(table, key, Watcher(note.shard, stream, name))
-    met = [
-        (Watcher(note.shard, stream, name), table, key, mark)
-        for table, key, stream, name, mark in note.met
-    ]
-    _tell(shard, met, number)
+    for edge in note.kept:
+        if edge.table in shard.streams:
+            watcher = Watcher(note.shard, edge.stream, edge.id)
+            shard.watchers.add(edge.table, edge.key, watcher)
+    if note.met:
+        shard.outbox.add(note.shard, number, 0, MeetEdges(note.met))
 
 
 def _edges_met(shard: Shard, note: EdgesMet, number: int, now_us: int) -> None:
-    edge = holds.edge_of(note.table, note.key)
     failed: list[Hold] = []
-    for stream, name in note.messages:
+    for table, key, stream, name, mark in note.edges:
         if (queue := shard.queues.get(stream)) is not None:
-            hold = holds.met(queue, name, edge, note.mark)
+            hold = holds.met(queue, name, holds.packed_edge(table, key), mark)
             failed += [] if hold is None else [hold]
     _fall_back(shard, failed, number)
 

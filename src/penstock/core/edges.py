@@ -174,10 +174,10 @@ class Edges:
         return Waits(after, hold.policy, fallback)
 
     def _meet(self, part: MeetEdges, shard: Shard, forward: Forward) -> Entry:
-        """An entry exists: messages of this shard need not wait for it any more."""
-        streams = dict.fromkeys(stream for stream, _ in part.messages if stream in shard.queues)
+        """Entries exist: messages of this shard need not wait for them any more."""
+        streams = dict.fromkeys(e.stream for e in part.edges if e.stream in shard.queues)
         levels = [self.kernel.streams[each].level for each in streams]
-        note = EdgesMet(part.table, part.key, part.mark, part.messages)
+        note = EdgesMet(part.edges)
         level = self.kernel.told_level(max(levels, default=Durability.WRITTEN))
         entry = self._log(shard, forward, note, level)
         before = [shard.queues[stream].returned.messages for stream in streams]
@@ -221,18 +221,18 @@ class Edges:
     # --- the entry's side ------------------------------------------------------------------
 
     def _watch(self, part: WatchKeys, shard: Shard, forward: Forward) -> Entry:
-        """A message waits for entries of this shard: it is told of those that are there."""
+        """Messages wait for entries of this shard: they are told of those that are there."""
         note = Watched(forward.home, [], [])
         level = Durability.WRITTEN
-        for table, key in part.keys:
-            if (stream := self.kernel.streams.get(table)) is None:
+        for edge in part.edges:
+            if (stream := self.kernel.streams.get(edge.table)) is None:
                 continue
             level = max(level, stream.level)
-            cell = shard.table(table).get(key, self.kernel.now_us)
+            cell = shard.table(edge.table).get(edge.key, self.kernel.now_us)
             if cell is None:
-                note.kept.append((table, key, part.stream, part.id))
+                note.kept.append(edge)
             else:
-                note.met.append((table, key, part.stream, part.id, cell.mark))
+                note.met.append(edge._replace(mark=cell.mark))
         entry = self._log(shard, forward, note, self.kernel.told_level(level))
         self._fold(shard, note, entry)
         return entry

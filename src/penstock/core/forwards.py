@@ -8,7 +8,7 @@ each part once. Who carries them between nodes is not known here: somebody looks
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.core.changes import Change, pack_changes
@@ -24,6 +24,8 @@ from penstock.core.outbox import (
     Part,
     PublishStages,
     WatchKeys,
+    can_merge,
+    merged,
     read_part,
 )
 from penstock.core.passing import passed_on
@@ -155,10 +157,8 @@ class Forwards:
             done: list[tuple[int, int, int]] = []
             for target in shard.outbox.targets():
                 there, line = self.kernel.shards[target], shard.outbox.line(target)
-                for number, index, part in line:
-                    forward = Forward(shard.id, index, number)
-                    if not there.was_forwarded(forward):
-                        self.carry_out(part, there, forward, level)
+                for forward, part in _left(shard.id, there, line):
+                    self.carry_out(part, there, forward, level)
                 done += [(target, number, index) for number, index, _ in line[-1:]]
             if done:
                 last = self.kernel.note(shard, AllDelivered(done), noted)
@@ -181,14 +181,11 @@ class Forwards:
         known: the same parts must be brought again, perhaps to another node.
         """
         entry, done = None, True
-        for packed in parts:
-            forward = Forward(home, packed.index, packed.number)
-            if not shard.was_forwarded(forward):
-                part = read_part(packed)
-                if self._too_early(part):
-                    done = False
-                    break
-                entry = self.carry_out(part, shard, forward) or entry
+        for forward, part in _left(home, shard, ((*p[:2], read_part(p)) for p in parts)):
+            if self._too_early(part):
+                done = False
+                break
+            entry = self.carry_out(part, shard, forward) or entry
         if entry is None:
             entry = self.kernel.shard_barrier(shard, Durability.REPLICATED)
 
@@ -264,7 +261,8 @@ class Forwards:
         entry = self.kernel.log(shard, Kind.OUTGOING | Kind.FORWARDED, meta, self.level)
         shard.carried_out(forward)
         shard.outgoing(outgoing, entry.number, self.kernel.now_us)
-        return self.bring(shard, entry)
+        self.owe(shard, entry)
+        return entry
 
     def _note_down(self, shard: Shard, forward: Forward, entry: Entry | None) -> Entry | None:
         if entry is not None:
@@ -304,6 +302,30 @@ class Forwards:
         entry = self.kernel.log(shard, Kind.CHANGE | Kind.FORWARDED, meta, level)
         self.queues.arrived(queue)
         return entry
+
+
+def _left(
+    home: int, shard: Shard, line: Iterable[tuple[int, int, Part]]
+) -> Iterator[tuple[Forward, Part]]:
+    """Parts of a home (number, index, part) that a shard has not carried out, in order. Neighbours
+    that can be carried out by one record are one part, under the name of the last of them."""
+    together: list[Part] = []
+    last: Forward | None = None
+    for number, index, part in line:
+        forward = Forward(home, index, number)
+        if shard.was_forwarded(forward):
+            continue
+        if last is not None and not can_merge(part, together[-1]):
+            yield last, _as_one(together)
+            together = []
+        together.append(part)
+        last = forward
+    if last is not None:
+        yield last, _as_one(together)
+
+
+def _as_one(parts: list[Part]) -> Part:
+    return parts[0] if len(parts) == 1 else merged(parts)
 
 
 def _nobody(_: Stream, __: int) -> None:

@@ -55,7 +55,7 @@ def read_waits(packed: bytes) -> Waits:
     return _waits.decode(packed)
 
 
-def edge_of(table: int, key: bytes) -> bytes:
+def packed_edge(table: int, key: bytes) -> bytes:
     """An edge as a hold keeps it: small, and in an order."""
     return _TABLE.pack(table) + key
 
@@ -178,7 +178,7 @@ class Holds:
 
 def began(queue: QueueShard, key: bytes, waits: Waits) -> None:
     """A message is in the log that waits for entries."""
-    edges = [edge_of(table, name) for _, table, name in waits.after]
+    edges = [packed_edge(table, name) for _, table, name in waits.after]
     queue.holds.add(key, Hold(edges, waits.policy, waits.fallback))
 
 

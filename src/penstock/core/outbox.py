@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from penstock.core.records import Edge
 from penstock.errors import LimitError, ProtocolError
 from penstock.wire import messages as m
 
 MAX_OUTSTANDING_PARTS = 50_000  # of one home shard; one transaction more is always let in
 MAX_OUTSTANDING_BYTES = 64 << 20
 PART_OVERHEAD = 200  # bytes of memory for a part beside what it carries, roughly
-PAIR_OVERHEAD = 120  # the same for a stream and a name in it
+EDGE_OVERHEAD = 150  # the same for one of its edges
 
 
 class EndSession(msgspec.Struct, array_like=True):
@@ -66,20 +67,15 @@ class EndReserved(msgspec.Struct, array_like=True):
 
 
 class WatchKeys(msgspec.Struct, array_like=True):
-    """A held message of the home waits for entries of the target: tables and keys."""
+    """Held messages of the home wait for entries of the target."""
 
-    stream: int
-    id: bytes
-    keys: list[tuple[int, bytes]]
+    edges: list[Edge]
 
 
 class MeetEdges(msgspec.Struct, array_like=True):
-    """An entry of the home exists that held messages (queue and id) of the target wait for."""
+    """Entries of the home exist that held messages of the target wait for."""
 
-    table: int
-    key: bytes
-    mark: int
-    messages: list[tuple[int, bytes]]
+    edges: list[Edge]
 
 
 Part = (
@@ -130,13 +126,25 @@ def _pack(number: int, index: int, part: Part) -> Packed:
     return Packed(number, index, _KINDS.index(type(part)), m.pack(part))
 
 
-def _pairs(pairs: list[tuple[int, bytes]]) -> int:
-    return PAIR_OVERHEAD * len(pairs) + sum([len(name) for _, name in pairs])
+def merged(parts: list[Part]) -> Part:
+    """One part that is carried out as these are, one after the other; see `can_merge`."""
+    edges = [edge for part in parts for edge in cast("WatchKeys | MeetEdges", part).edges]
+    return type(cast("WatchKeys | MeetEdges", parts[0]))(edges)
+
+
+def can_merge(part: Part, before: Part) -> bool:
+    """Whether a part can be carried out in one record with the one before it."""
+    return type(part) is type(before) and isinstance(part, WatchKeys | MeetEdges)
 
 
 def _of_hold(hold: m.TxnHold) -> int:
     parts: list[Part] = [*hold.writes, *hold.pushes]
-    return len(hold.batch) + _pairs(hold.after) + sum(map(_bytes_of, parts))
+    keys = sum([len(key) + EDGE_OVERHEAD for _, key in hold.after])
+    return len(hold.batch) + keys + sum(map(_bytes_of, parts))
+
+
+def _of_edges(part: WatchKeys | MeetEdges) -> int:
+    return sum([len(edge.key) + len(edge.id) + EDGE_OVERHEAD for edge in part.edges])
 
 
 # What parts carry, in bytes; those of the other kinds carry nothing of note.
@@ -146,8 +154,8 @@ _CARRIED: dict[type, Callable[[Any], int]] = {
     PublishStages: lambda part: sum(map(len, part.stages)),
     DropStages: lambda part: sum(map(len, part.stages)),
     m.TxnHold: _of_hold,
-    WatchKeys: lambda part: _pairs(part.keys),
-    MeetEdges: lambda part: _pairs(part.messages),
+    WatchKeys: _of_edges,
+    MeetEdges: _of_edges,
 }
 
 

@@ -352,22 +352,30 @@ class AllDelivered(_Note):
     parts: list[tuple[int, int, int]]
 
 
-class Watched(_Note):
-    """Messages of a shard wait for entries of this one: each row is table, key, queue and id. Those
-    of `met` are there already, with the mark that stands last: the shard is told."""
-
-    shard: int
-    kept: list[tuple[int, bytes, int, bytes]]
-    met: list[tuple[int, bytes, int, bytes, int]]
-
-
-class EdgesMet(_Note):
-    """An entry exists that held messages (queue and id) of this shard wait for, or waited for."""
+class Edge(NamedTuple):
+    """A held message (queue and id) waits for an entry (table and key); once that exists, it has a
+    mark."""
 
     table: int
     key: bytes
-    mark: int
-    messages: list[tuple[int, bytes]]
+    stream: int
+    id: bytes
+    mark: int = 0
+
+
+class Watched(_Note):
+    """Messages of a shard wait for entries of this one. Those of `met` are there already: the shard
+    is told."""
+
+    shard: int
+    kept: list[Edge]
+    met: list[Edge]
+
+
+class EdgesMet(_Note):
+    """Entries exist that held messages of this shard wait for, or waited for."""
+
+    edges: list[Edge]
 
 
 class HoldsEnded(_Note):
