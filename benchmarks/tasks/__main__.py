@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import sys
-import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.command import available, publish, tell
-from benchmarks.folders import RESULTS, data_folder, use_data_folder
-from benchmarks.interleaved import Rules
-from benchmarks.report import About, Report
+from benchmarks.command import (
+    Data,
+    Hold,
+    MayInstall,
+    Minutes,
+    Quick,
+    Repeats,
+    Results,
+    available,
+    begin,
+    chosen_by,
+    rules_of,
+    run_and_publish,
+    tell,
+)
+from benchmarks.folders import RESULTS
 from benchmarks.tasks.rounds import LAYOUT, TaskRounds, choose_workloads
 from benchmarks.tasks.systems import SYSTEMS, choose, system_of
 from benchmarks.tasks.workloads import QUICK, WORKLOADS, Amounts
@@ -23,33 +30,21 @@ from benchmarks.tasks.workloads import QUICK, WORKLOADS, Amounts
 def bench_tasks(
     systems: Annotated[str, typer.Option(help=f"Of {', '.join(SYSTEMS)}.")] = "",
     workloads: Annotated[str, typer.Option(help=f"Of {', '.join(WORKLOADS)}.")] = "",
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds over all systems.")] = 3,
-    quick: Annotated[bool, typer.Option(help="One round, tiny: only shows that it works.")] = False,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Nothing begins after these.")] = 150.0,
-    hold: Annotated[float, typer.Option(min=0, help="Longest wait for a quiet machine, s.")] = 30.0,
-    may_install: Annotated[bool, typer.Option("--install/--no-install")] = True,
-    results: Annotated[Path, typer.Option(help="Where JSON, tables and plots go.")] = RESULTS,
-    data: Annotated[Path | None, typer.Option(help="Where servers keep their data.")] = None,
+    repeats: Repeats = 3,
+    quick: Quick = False,
+    minutes: Minutes = 150.0,
+    hold: Hold = 30.0,
+    may_install: MayInstall = True,
+    results: Results = RESULTS,
+    data: Data = None,
 ) -> None:
     """Measure tasks of Penstock side by side with other task systems, on this machine."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that workers are stopped
-    try:
-        names, chosen = choose(systems), choose_workloads(workloads)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    if data is not None:
-        use_data_folder(data / "tasks-data")  # removed in the end, and nothing else of `data`
-    data_folder().mkdir(parents=True, exist_ok=True)
+    names, chosen = chosen_by(choose, systems), chosen_by(choose_workloads, workloads)
+    begin(data, "tasks-data")
     found, skipped = available(names, system_of, may_install)
-    about = {system.name: About.of(system) for system in found}
-    deadline = time.monotonic() + minutes * 60
-    rules = Rules(1, 0.0, 0, deadline) if quick else Rules(repeats, hold, 1, deadline)
+    rules = rules_of(repeats, quick, minutes, hold)
     rounds = TaskRounds(QUICK if quick else Amounts(), rules, tell)
-    try:
-        rounds.run(found, chosen)
-    finally:  # what was measured before somebody ended it is worth a report
-        publish(Report(about, rounds.measured, skipped, quick, LAYOUT), results)
-        shutil.rmtree(data_folder(), ignore_errors=True)
+    run_and_publish(rounds, found, chosen, skipped, quick, LAYOUT, results)
 
 
 def main() -> None:

@@ -170,7 +170,7 @@ class TaskNode:
     def meet(self, watcher: Watcher, key: bytes) -> None:
         """A held task hears of a result; with the last one it is ready."""
         queue = self.view.shards[watcher.shard]
-        holds.met(queue, watcher.id, holds.edge_of(RESULTS, key), 0)
+        holds.met(queue, watcher.id, holds.packed_edge(RESULTS, key), 0)
         self.view.heads.offer(queue)
         self._check_turn()
 

@@ -13,7 +13,7 @@ from penstock.tasks.simulation.executor import TaskExecutor
 from penstock.tasks.simulation.fabric import TaskFabric, task_key, task_of
 from penstock.tasks.simulation.node import Lot
 from penstock.tasks.worker.dispatch import Dispatch
-from penstock.tasks.worker.jobs import Effect, Ended, Finish, Job, Kill, Send, TakeBack
+from penstock.tasks.worker.jobs import Effect, Ended, Finish, GiveBack, Job, Retry, Send, TakeBack
 from penstock.tasks.worker.leases import Leases
 from penstock.wire.frames import Settle, SettleItem
 
@@ -197,8 +197,10 @@ class TaskWorker:
             self.world.after(
                 2 * self.fabric.costs.pipe_us, lambda: self._taken_back(executor, effect.jobs)
             )
-        elif not isinstance(effect, Kill):
-            self._nack(effect.job, effect.delay_ms)
+        elif isinstance(effect, GiveBack):
+            self._back(effect.job, Settle.RETURN, effect.delay_ms)
+        elif isinstance(effect, Retry):
+            self._back(effect.job, Settle.NACK, effect.delay_ms)
 
     def _taken_back(self, executor: TaskExecutor, jobs: int) -> None:
         if self.up and executor.up:
@@ -246,8 +248,8 @@ class TaskWorker:
         self._settle(node, jobs[:half])
         self._settle(node, jobs[half:])
 
-    def _nack(self, job: Job, delay_ms: int) -> None:
-        items = self._items([job], Settle.NACK, delay_ms)
+    def _back(self, job: Job, op: Settle, delay_ms: int) -> None:
+        items = self._items([job], op, delay_ms)
         self.fabric.settle(self._held(job).node, items, (), lambda accepted: None)
         self._released([job])
 
