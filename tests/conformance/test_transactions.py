@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.errors import InvalidError, LeaseLostError
@@ -9,7 +11,7 @@ from penstock.errors import InvalidError, LeaseLostError
 LONG_S = 10.0
 
 
-def taken(queue, count):
+def taken(queue: Any, count: int) -> Any:
     """A delivery of so many messages, of one batch."""
     queue.push_many([b"%d" % each for each in range(count)], batch=count)
     delivery = queue.pop_batch(count, timeout=LONG_S)
@@ -17,7 +19,7 @@ def taken(queue, count):
     return delivery
 
 
-def counts(queue):
+def counts(queue: Any) -> tuple[int, int]:
     figures = queue.stats()
     return figures["messages"], figures["dead"]
 

@@ -164,7 +164,8 @@ def test_a_replica_that_does_not_answer_is_passed_over():
     assert fetch(world, owner, stream, 2) == VALUES
 
 
-def test_a_copy_of_a_damaged_shard_is_whole():
+def test_a_copy_of_a_damaged_shard_is_whole(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tail, "MAX_TAIL_RECORDS", 0)  # a new node gets a copy, not the log
     world = World(8)
     stream = world.topic("t", SHARDS)
     for shard in range(SHARDS):
@@ -184,6 +185,32 @@ def test_a_copy_of_a_damaged_shard_is_whole():
         )
         assert not isinstance(found, PenstockError)
         assert Batch.parse(found).values == VALUES
+
+
+def test_batches_that_lie_nowhere_on_the_owner_are_copied_each_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As a copy leaves them that nobody could read at the time: all of them at location 0."""
+    monkeypatch.setattr(tail, "MAX_TAIL_RECORDS", 0)  # a new node gets a copy, not the log
+    world = World(8)
+    streams = [world.topic(name, SHARDS) for name in ("a", "b", "c")]
+    for shard in range(SHARDS):
+        for stream in streams:
+            push(world, stream, shard, [b"%d %d" % (stream, shard)], partition=shard)
+    world.run(1_000_000)
+    forget_recent(world)
+    for shard in range(SHARDS):
+        member(world, world.map().owner_of(shard)).engine.fabric.kernel.shards[shard].relocate({})
+    world.join(4)
+    world.run(20_000_000)
+    held = world.map().shards_of(4)
+    assert held
+    engine = member(world, 4).engine
+    for shard in held:
+        for meta, copied in engine.fabric.kernel.shards[shard].batches():
+            (found,) = engine.reader.wait([(copied.location, copied.length, copied.base)])
+            assert not isinstance(found, PenstockError)
+            assert Batch.parse(found).values == [b"%d %d" % (meta.stream, shard)]
 
 
 def test_a_node_that_gets_a_copy_is_asked_for_what_the_owner_lost(

@@ -72,7 +72,8 @@ def test_every_input_has_one_output_though_a_node_dies(nodes: Nodes, url: str) -
         assert sorted(seen) == sorted(values(INPUTS))
         assert {key for key, _ in table.items()} == set(values(INPUTS))
         pushed: list[bytes] = []
-        # What was on its way to a consumer when its shard went to another node waits for its lease.
+        # What was on its way to a consumer when its shard went to another node comes back at once;
+        # should it not be heard of there, when its lease is over.
         for message in target.consume(idle_timeout=40.0, max_messages=INPUTS):
             pushed.append(message.value)
             message.ack()

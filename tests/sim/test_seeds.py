@@ -26,6 +26,12 @@ def test_every_promise_holds(seed: int) -> None:
     assert verdict.passed, verdict.explain()
 
 
+def test_the_last_act_waits_for_pushes_that_are_under_way() -> None:
+    """A seed in which one is answered four seconds after the work is over: a paused node."""
+    verdict = run(1794780555, 0.5)
+    assert verdict.passed, verdict.explain()
+
+
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_flipped_bits_are_never_served_and_nothing_is_lost_in_silence(seed: int) -> None:
     verdict = run_damaged(seed, 0.05)

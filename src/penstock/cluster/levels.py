@@ -16,7 +16,8 @@ from penstock.wire import messages as m
 
 REPAIRS = 2  # levels are agreed on; damaged batches are asked for; what came with them
 GROWTH_AND_STAGES = 3  # topics grow; batches are staged; queues have reservations
-TASKS = 4  # messages are held until entries of tables exist; deliveries may not count
+UNDELIVERED = 4  # owners hear of leases that nobody has
+TASKS = 5  # messages are held until entries of tables exist; deliveries may not count
 
 LOWEST, HIGHEST = FIRST, TASKS  # of this release
 SILENT = Speaks(FIRST, FIRST)  # who says nothing

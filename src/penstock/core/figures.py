@@ -55,7 +55,24 @@ def kept(kernel: Kernel) -> tuple[int, int]:
     return messages, size
 
 
-def oldest_ms(parts: Iterable[QueueShard], now_us: int) -> int | None:
+def queue_figures(parts: list[QueueShard], pushed: int, now_us: int) -> dict[str, Any]:
+    """Figures of the parts of a queue; `pushed`: messages that came to others, forgotten since."""
+    return {
+        "ready": sum(q.ready for q in parts),
+        "leased": sum(q.leases.messages for q in parts),
+        "reserved": sum(q.leases.reserved_messages for q in parts),
+        "delayed": sum(q.delayed.messages for q in parts),
+        "held": sum(len(q.held) for q in parts),
+        "dead": sum(run.messages for q in parts for run in q.dead.values()),
+        "messages": sum(q.kept_messages for q in parts),
+        "bytes": sum(q.kept_bytes for q in parts),
+        "pushed": pushed + sum(q.pushed for q in parts),
+        "oldest_ms": _oldest_ms(parts, now_us),
+        "shards": len(parts),
+    }
+
+
+def _oldest_ms(parts: Iterable[QueueShard], now_us: int) -> int | None:
     """How long the oldest of the messages that are next in their shards has been here."""
     heads = (queue.head() for queue in parts)
     oldest_us = min((head[1] for head in heads if head is not None), default=None)

@@ -5,7 +5,7 @@ Decisions are returned as entries of the log; only folding them (`QueueShard`) c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop
 
 from penstock.core.changes import Change, Given, Op
@@ -112,14 +112,24 @@ def overdue(queue: QueueShard, now_us: int) -> list[Change]:
     if both moments passed unnoticed. What is left of the leases can wait a moment, as none of them
     is worth anything any more; until then no message is too old.
     """
-    found: list[tuple[int, Change]] = []
-    for grant in queue.leases.expired(now_us, SWEEP_CHANGES, SWEEP_MESSAGES):
-        op = Op.DEAD if is_out_of_tries(queue, grant) else Op.EXPIRE
-        found.append((grant.deadline_us, Change(op, grant.span, grant.number, grant.position)))
+    expired = queue.leases.expired(now_us, SWEEP_CHANGES, SWEEP_MESSAGES)
+    found = [(grant.deadline_us, _end_of(queue, grant)) for grant in expired]
     if (leases_us := queue.leases.next_due()) is None or leases_us > now_us:
         found += _too_old(queue, now_us)
         found.sort(key=lambda each: each[0])
     return [change for _, change in found]
+
+
+def undelivered(queue: QueueShard, numbers: Iterable[int]) -> list[Change]:
+    """Ends leases of these numbers as if they had run out. Whose they are never got anything."""
+    leases = queue.leases
+    found = [leases.grants[number] for number in numbers if number in leases.grants]
+    return [_end_of(queue, grant) for grant in found if grant.number not in leases.reserved]
+
+
+def _end_of(queue: QueueShard, grant: Grant) -> Change:
+    op = Op.DEAD if is_out_of_tries(queue, grant) else Op.EXPIRE
+    return Change(op, grant.span, grant.number, grant.position)
 
 
 def _too_old(queue: QueueShard, now_us: int) -> Iterator[tuple[int, Change]]:

@@ -9,12 +9,13 @@ from penstock.core import queue_rules as rules
 from penstock.core.changes import Change, Op, pack_changes, pack_grants
 from penstock.core.effects import Deliver, Slice
 from penstock.core.feeding import Feed, still_ours
-from penstock.core.figures import oldest_ms
+from penstock.core.figures import queue_figures
 from penstock.core.kernel import Kernel, still_waiting
 from penstock.core.queue import QueueShard
 from penstock.core.records import Forgotten, Kind
 from penstock.core.shard import Shard, Stream
 from penstock.core.slices import peek_slices
+from penstock.core.undelivered import Handed, Undelivered
 from penstock.core.views import (
     MAX_POP_MESSAGES,
     QueueView,
@@ -57,6 +58,7 @@ class Queues:
         self.on_end: Callable[[int], None] = _nobody  # told when a shard is served here no more
         # Takes out of what is overdue what it deals with itself.
         self.on_overdue: Callable[[QueueShard, list[Change]], list[Change]] = lambda _, due: due
+        self.undelivered = Undelivered(kernel, self.change, self.arrived)
 
     def view(self, stream: int) -> QueueView:
         """What this node knows of a queue."""
@@ -185,6 +187,7 @@ class Queues:
             shard = self.kernel.shards[number]
             grants.append(self.kernel.log(shard, Kind.GRANT, meta, level))
             epochs[number] = shard.epoch
+        handed = Handed(view.stream, taken, epochs)
         if subscription is None:
 
             def written() -> None:
@@ -192,16 +195,20 @@ class Queues:
                 if not slices:  # shards are lost, or leases have run out meanwhile
                     self._begin_fill(view)
                 self._deliver(connection, verb, request, flags, slices)
+                self.undelivered.sent(handed, slices)
 
             self.kernel.answer_when_safe(grants[-1], connection, verb, request, written)
+            self.undelivered.watch(handed, grants, needed=grants[-1])
             return
 
         def leave(slices: list[Slice]) -> None:
             if slices:  # somebody may take a delivery of nothing for an answer
                 self._deliver(connection, verb, request, flags, slices)
+            self.undelivered.sent(handed, slices)
             self.serve(view)
 
         Feed(self.kernel, subscription, taken, epochs, leave).wait_for(grants)
+        self.undelivered.watch(handed, grants)
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
@@ -431,19 +438,7 @@ class Queues:
     def figures(self, stream: Stream) -> dict[str, Any]:
         """What `penstock queue show` prints."""
         parts = list(self.view(stream.info.id).shards.values())
-        return {
-            "ready": sum(q.ready for q in parts),
-            "leased": sum(q.leases.messages for q in parts),
-            "reserved": sum(q.leases.reserved_messages for q in parts),
-            "delayed": sum(q.delayed.messages for q in parts),
-            "held": sum(len(q.held) for q in parts),
-            "dead": sum(run.messages for q in parts for run in q.dead.values()),
-            "messages": sum(q.kept_messages for q in parts),
-            "bytes": sum(q.kept_bytes for q in parts),
-            "pushed": stream.totals.pushed + sum(q.pushed for q in parts),
-            "oldest_ms": oldest_ms(parts, self.kernel.now_us),
-            "shards": len(parts),
-        }
+        return queue_figures(parts, stream.totals.pushed, self.kernel.now_us)
 
 
 def _nobody(shard: int) -> None:

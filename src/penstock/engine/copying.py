@@ -20,6 +20,7 @@ import msgspec
 from penstock.cluster.replication.messages import Record
 from penstock.core.effects import Append
 from penstock.core.index import Stored
+from penstock.core.liveness import Liveness
 from penstock.core.records import Kind, pack_push, read_forward
 from penstock.core.shard import Replayed, Shard
 from penstock.engine.copy_messages import (
@@ -33,6 +34,7 @@ from penstock.engine.engine import CopyJob, Engine
 from penstock.engine.record_checks import check_copied
 from penstock.errors import PenstockError
 from penstock.store.locations import split
+from penstock.wire.batch import Batch
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -73,7 +75,8 @@ class Sending:
         state = engine.fabric.kernel.shards[shard]
         self._state = _encode(state.snapshot())
         self._places = [(pack_push(meta), stored) for meta, stored in state.batches()]
-        self._mended: dict[int, bytes] = {}  # batches that were damaged, by their location
+        # Batches that were damaged, by what their records say: several may lie nowhere at all.
+        self._mended: dict[bytes, bytes] = {}
         self._mended_bytes = 0
         self._files = Counter({split(stored.location)[0] for _, stored in self._places})
         engine.reading.update(self._files)
@@ -110,15 +113,15 @@ class Sending:
 
     def _keep_mended(self, read: _Read) -> None:
         for at, payload in read.mended.items():
-            stored = read.batches[at][1]
+            meta, stored = read.batches[at]
             self._mended_bytes += stored.length
             if self._mended_bytes <= MAX_MENDED_BYTES:
-                self._mended[stored.location] = bytes(payload)
+                self._mended[meta] = bytes(payload)
 
     def _found(self, read: _Read) -> Iterator[tuple[int, bytes, bytes]]:
         """Those that could be read; one that nobody has whole stays unreadable in the copy."""
         for (meta, stored), found in zip(read.batches, read.job.found, strict=True):
-            payload = self._mended.get(stored.location, found)
+            payload = self._mended.get(meta, found)
             if not isinstance(payload, PenstockError):
                 yield stored.location, meta, bytes(payload)
 
@@ -142,8 +145,7 @@ class Sending:
         damaged = [
             at
             for at, each in enumerate(found)
-            if isinstance(each, PenstockError)
-            and read.batches[at][1].location not in self._mended
+            if isinstance(each, PenstockError) and read.batches[at][0] not in self._mended
         ]
 
         def then() -> None:
@@ -194,6 +196,7 @@ class Receiving:
         self._engine = engine
         self._shard = engine.fabric.kernel.shards[begin.shard]
         self._entries: dict[int, Entry] = {}
+        self._mended: list[Entry] = []  # what the owner cannot read itself, and lies nowhere there
         self._unstored = 0
         self._state: list[bytes] = []
         self._end: End | None = None
@@ -224,7 +227,10 @@ class Receiving:
             self._shard.id, Kind.COPY, 0, 0, meta, payload, Durability.SYNCED, self._stored,
             local=True,
         )  # fmt: skip
-        self._entries[location] = entry
+        if location:
+            self._entries[location] = entry
+        else:
+            self._mended.append(entry)
         self._engine.fabric.kernel.effects.append(Append(entry))
 
     def _stored(self, _: Entry) -> None:
@@ -246,6 +252,7 @@ class Receiving:
         shard.load(_decode(b"".join(self._state)))
         shard.epoch, shard.owned, shard.safe = epoch, owned, shard.last
         shard.relocate({old: (e.location, e.length) for old, e in self._entries.items()})
+        self._place_mended()
         spare = [
             (stored.location, stored.length - stored.live_bytes)
             for _, stored in shard.batches()
@@ -257,18 +264,22 @@ class Receiving:
             entry = self._entries.get(-number)
             payload = None if entry is None or entry.payload is None else memoryview(entry.payload)
             location, length = (0, 0) if entry is None else (entry.location, entry.length)
-            record = Replayed(
-                shard.id, kind, number, meta, payload, location, length, record_epoch
-            )
+            record = Replayed(shard.id, kind, number, meta, payload, location, length, record_epoch)
             fabric.replay(record, now_us)
+
+    def _place_mended(self) -> None:
+        live = Liveness(self._engine.fabric.kernel)
+        for entry in self._mended:
+            assert entry.payload is not None
+            rows = len(Batch.parse(entry.payload, verify=False))
+            place = entry.location, entry.length
+            if live.moved(self._shard.id, Kind.PUSH, entry.meta, 0, *place, rows) is None:
+                self._engine.files.freed(*place)
 
     def give_up(self) -> None:
         """The copy will not be finished: what was stored for it is of no use."""
         if self.installed:
             self._forget()
         else:
-            self._engine.fabric.kernel.free(
-                [(entry.location, entry.length) for entry in self._entries.values()]
-            )
-
-
+            stored = [*self._entries.values(), *self._mended]
+            self._engine.fabric.kernel.free([(each.location, each.length) for each in stored])

@@ -14,7 +14,7 @@ import msgspec
 from penstock.cluster.commands import Command, Outcome
 from penstock.cluster.consensus.membership import Membership
 from penstock.cluster.consensus.raft import Raft
-from penstock.cluster.levels import GROWTH_AND_STAGES, REPAIRS, TASKS
+from penstock.cluster.levels import GROWTH_AND_STAGES, REPAIRS, TASKS, UNDELIVERED
 from penstock.cluster.map import Speaks, Stated
 from penstock.cluster.plane.plane import CONSENSUS, SPEAKS, ControlPlane
 from penstock.cluster.plane.plane import Out as PlaneOut
@@ -33,6 +33,12 @@ from penstock.engine.repairs import Repairs
 from penstock.engine.replicas import Replicas
 from penstock.engine.steal_messages import StealMessage, pack_steal, unpack_steal
 from penstock.engine.stealing import Stealing
+from penstock.engine.undelivered import (
+    UndeliveredLeases,
+    Unheard,
+    pack_unheard,
+    unpack_unheard,
+)
 from penstock.engine.withdrawal import Withdrawal
 from penstock.errors import LimitError, ProtocolError
 from penstock.wire import messages as m
@@ -40,7 +46,7 @@ from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
 
 _PLANE, _REPLICAS, _COPIES, _LISTS, _REPAIRS = b"p", b"r", b"k", b"q", b"d"
-_OUTBOX, _STEALING = b"o", b"s"
+_OUTBOX, _STEALING, _UNDELIVERED = b"o", b"s", b"u"
 _pack = msgspec.msgpack.Encoder().encode
 _read_info = msgspec.msgpack.Decoder(m.StreamInfo).decode
 
@@ -94,6 +100,9 @@ class Member:
         )
         self.lists = QueueLists(node, incarnation, engine.fabric, self._send_news)
         self.stealing = Stealing(node, engine, self.lists, self._send_steal)
+        self.undelivered = UndeliveredLeases(
+            node, engine.fabric, self._send_unheard, self.replicas.is_linked
+        )
         self.withdrawal = Withdrawal(engine, self.replicas, node, incarnation)
         self.founding = False  # streams that the cluster does not know will be defined
         self._incarnation = incarnation
@@ -131,6 +140,8 @@ class Member:
             self.lists.receive(source, unpack_news(body), now_us)
         elif kind == _STEALING:
             self.stealing.receive(source, unpack_steal(body), now_us)
+        elif kind == _UNDELIVERED:
+            self.undelivered.receive(unpack_unheard(body))
         else:
             raise ProtocolError(f"message {kind!r} between nodes is not known")
 
@@ -205,6 +216,7 @@ class Member:
             or self.outboxes.advance(self.plane.state.map(), now_us)
         ):  # fmt: skip
             pass
+        self.undelivered.advance(self.plane.state.map(), now_us)
         self.lists.advance(now_us)
         self.stealing.advance(now_us)
         self.engine.settle(now_us)
@@ -227,6 +239,8 @@ class Member:
                 self.engine.fabric.kernel.forwarding = True
             self.engine.fabric.kernel.staging = self.level >= GROWTH_AND_STAGES
             self.engine.fabric.kernel.edges = self.level >= TASKS
+            if self.level >= UNDELIVERED:
+                self.undelivered.enabled = True
             self.lists.placed(self.plane.state.map(), now_us)
         for token, command, outcome in out.outcomes:
             self._owners_asked.discard(command)
@@ -316,6 +330,9 @@ class Member:
 
     def _send_steal(self, node: int, message: StealMessage) -> None:
         self.peers.append((node, [_STEALING + pack_steal(message)]))
+
+    def _send_unheard(self, node: int, message: Unheard) -> None:
+        self.peers.append((node, [_UNDELIVERED + pack_unheard(message)]))
 
     def _send_news(self, node: int, news: QueueNews) -> None:
         self.peers.append((node, [_LISTS + pack_news(news)]))

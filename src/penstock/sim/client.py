@@ -69,6 +69,7 @@ class Client:
         self.broken: str | None = None
         self.fabric: Fabric | None = None
         self.alive = True
+        self.scripts = 0  # that have begun and not ended
         self._network = network
         self._node = node
         self._protocol = Protocol()
@@ -96,6 +97,7 @@ class Client:
 
     def spawn(self, script: Script[None]) -> None:
         """Runs a script beside the others."""
+        self.scripts += 1
         Task(self, script).go_on(None, None)
 
     def fail(self, text: str) -> None:
@@ -235,6 +237,7 @@ class Task:
                 else:
                     step = self._script.send(outcome)
             except StopIteration:
+                self._client.scripts -= 1
                 return
             except PenstockError as unexpected:
                 self._client.fail(f"a call ended with {unexpected!r}, which nothing explains")

@@ -13,6 +13,8 @@ from penstock.sim.parts import PARTS, chosen_parts, processes_of
 from penstock.sim.report import Verdict
 from penstock.sim.world import START_US, World
 
+CALM_US = 3_000_000  # after the last fault: everybody is back
+LATE_US = 60_000_000  # a call that has begun takes no longer
 DRAIN_US = 900_000_000
 
 
@@ -56,14 +58,21 @@ class Scenario:
         self.stage.over = True
         self.injector.stop()
         self.rest()
+        world.run(world.now_us + CALM_US, self._broken)
+        world.run(world.now_us + LATE_US, lambda: self._at_rest() or self._broken())
         last = Process(self.stage, "last", self.drain.run)
-        world.after(3_000_000, last.start)
+        last.start()
         self.processes.append(last)
         world.run(world.now_us + DRAIN_US, lambda: self.drain.done or self._broken())
         return self._verdict()
 
     def rest(self) -> None:
         """Between the work and the last act."""
+
+    def _at_rest(self) -> bool:
+        """Whether nobody is at anything: what is pushed after the last act would be missing."""
+        clients = (process.client for process in self.processes)
+        return not any(client.scripts for client in clients if client is not None and client.alive)
 
     def _broken(self) -> bool:
         return self._breakage() is not None

@@ -18,16 +18,17 @@ KINDS = ["process", "thread", "async"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_short_tasks(caller: Caller, start_worker: StartWorker, kind: str):
+    count = 500 if kind == "process" else 100
     worker = start_worker("--concurrency", "2", "--kind", kind)
-    tasks = caller.submit_all("double", [(number,) for number in range(500)])
+    tasks = caller.submit_all("double", [(number,) for number in range(count)])
     found = caller.collect(tasks)
-    assert [caller.value(each) for each in found] == [2 * number for number in range(500)]
+    assert [caller.value(each) for each in found] == [2 * number for number in range(count)]
     for each in found:
         assert (each.attempt, each.function) == (1, "work_functions:double")
         assert 0 < each.popped_us <= each.started_us <= each.ended_us
     worker.signal(signal.SIGTERM)
     figures = worker.wait()
-    assert (figures["done"], figures["failed"], figures["refused"]) == (500, 0, 0)
+    assert (figures["done"], figures["failed"], figures["refused"]) == (count, 0, 0)
     assert caller.queue.stats()["messages"] == 0
 
 

@@ -142,14 +142,23 @@ class Completer:
                 results = self._streams.results
                 transaction.put(results, call.task, each.outcome, ttl=ttl_s, mark=mark)
         for delivery, rows_done in acked.items():
-            transaction.ack(delivery, rows=rows_done)
+            transaction.ack(delivery, rows=_unless_all(rows_done, delivery))
         for delivery, rows_dead in dead.items():
-            transaction.dead(delivery, rows=rows_dead)
+            transaction.dead(delivery, rows=_unless_all(rows_dead, delivery))
         for (partition, _), told in replies.items():
-            values = [each.outcome for each in told]
-            keys = [each.job.call.task for each in told]
-            transaction.publish_many(self._streams.replies, values, keys=keys, partition=partition)
+            self._reply(transaction, partition, told)
         return transaction
+
+    def _reply(self, transaction: AsyncTransaction, partition: int, told: list[Over]) -> None:
+        """Outcomes for one client; a single one, which somebody may wait for, in the short way."""
+        topic = self._streams.replies
+        if len(told) == 1:
+            task = told[0].job.call.task
+            transaction.publish(topic, told[0].outcome, key=task, partition=partition)
+            return
+        values = [each.outcome for each in told]
+        keys = [each.job.call.task for each in told]
+        transaction.publish_many(topic, values, keys=keys, partition=partition)
 
     def _count(self, over: Sequence[Over]) -> None:
         for each in over:
@@ -159,3 +168,8 @@ class Completer:
                 self._figures.cancelled += 1
             else:
                 self._figures.failed += 1
+
+
+def _unless_all(rows: list[int], delivery: AsyncDelivery) -> list[int] | None:
+    """None stands for all rows: they need not be looked for."""
+    return None if len(rows) == len(delivery) else rows
