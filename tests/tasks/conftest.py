@@ -13,7 +13,7 @@ from penstock.testing import memory_fabric
 
 @pytest.fixture
 def fabric() -> Iterator[penstock.Fabric]:
-    with memory_fabric(Clock(), timeout=20.0) as made:
+    with memory_fabric(Clock(), timeout=60.0) as made:
         yield made
 
 

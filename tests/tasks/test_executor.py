@@ -12,7 +12,7 @@ from tests.tasks.tiny_worker import TinyWorker
 import penstock
 from penstock.tasks.errors import TaskCancelledError, TaskFailedError
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def test_existing_code_runs_on_it(fabric: penstock.Fabric, app: penstock.TaskApp) -> None:

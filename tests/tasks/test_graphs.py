@@ -16,7 +16,7 @@ from penstock.errors import InvalidError
 from penstock.tasks.errors import SerialisationError, TaskFailedError, TaskSkippedError
 from penstock.tasks.names import streams_of
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture
