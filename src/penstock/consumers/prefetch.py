@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from penstock.client.aio_streams import AsyncTopic
 from penstock.client.ops_topic import PartitionReader, splits_of
 from penstock.consumers.fragments import Fragments
 from penstock.errors import PenstockError
+from penstock.wire.batch import Batch
 
 MAX_FETCHES = 128  # under way at once, of all partitions of a member
 PARK_SECONDS = 5.0  # how long the node holds a fetch at the end of a partition
@@ -51,6 +53,9 @@ class Prefetch:
         self._bytes = 0
         self._taken = asyncio.Event()
         self.splits: list[tuple[int, int]] = []  # of the partition, before what can be taken
+        # As of what can be taken: the reader may have read more, while splits are asked for.
+        self._passed: int | None = None
+        self._at_end = False
         self._error: PenstockError | None = None
         room.readers += 1
         self._task = asyncio.get_running_loop().create_task(self._read())
@@ -69,13 +74,13 @@ class Prefetch:
     @property
     def at_end(self) -> bool:
         """Whether the node said that there is nothing more, and all was taken."""
-        return self._reader.at_end and not self._waiting
+        return self._at_end and not self._waiting
 
     def has_passed(self, offset: int) -> bool:
         """Whether nothing before an offset can come any more."""
         if self._waiting:
             return int(self._waiting[0][0].offsets[0]) >= offset
-        return self._reader.offset is not None and self._reader.offset >= offset
+        return self._passed is not None and self._passed >= offset
 
     @property
     def end(self) -> int | None:
@@ -111,22 +116,25 @@ class Prefetch:
                 while self._bytes >= self._room.bytes_of_one:
                     self._taken.clear()
                     await self._taken.wait()
-                wait_s = self._room.park_s if self._reader.at_end else 0.0
-                was_at_end = self._reader.at_end
+                wait_s = self._room.park_s if self._at_end else 0.0
                 async with self._room.slots:
                     batches = await self._topic._run(self._reader.read(wait_s))
                     splits = await self._topic._run(splits_of(self._topic, self._reader.partition))
-                news = bool(batches) or splits != self.splits
-                self.splits = splits
-                for batch in batches:
-                    size = len(batch.buffer)
-                    self._waiting.append((Fragments.of_batch(batch), size))
-                    self._bytes += size
-                if news or self._reader.at_end != was_at_end:
-                    self._news.set()
+                self._give(batches, splits)
         except PenstockError as error:
             self._error = error
             self._news.set()
+
+    def _give(self, batches: Sequence[Batch], splits: list[tuple[int, int]]) -> None:
+        """All that was read can be taken from now on."""
+        reader = self._reader
+        if batches or splits != self.splits or reader.at_end != self._at_end:
+            self._news.set()
+        self.splits, self._passed, self._at_end = splits, reader.offset, reader.at_end
+        for batch in batches:
+            size = len(batch.buffer)
+            self._waiting.append((Fragments.of_batch(batch), size))
+            self._bytes += size
 
 
 def joined_fragments(parts: list[Fragments]) -> Fragments | None:
