@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-node java spark-cluster faults soak fuzz groups spark-proof test lint type sim bench docs clean bench-peers
+.PHONY: help setup demo demo-node java spark-cluster faults soak fuzz groups spark-proof test lint type sim bench docs clean bench-peers bench-tasks
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,12 @@ PEERS ?=
 bench-peers: setup ## measure Penstock side by side with Redis, NATS, RabbitMQ, Kafka, ... (PEERS=options)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-input -q -e '.[plot]'
 	$(BIN)/python -m benchmarks $(PEERS)
+
+# One system alone: make bench-tasks TASKS="--systems penstock,ray --workloads null,single"
+TASKS ?=
+bench-tasks: setup java ## measure tasks side by side with Celery, Dask, Ray, Dramatiq, Spark, ... (TASKS=options)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-input -q -e '.[plot]'
+	$(BIN)/python -m benchmarks.tasks $(TASKS)
 
 docs: setup ## check the links of the docs and run their examples
 	$(BIN)/python tools/check_docs.py

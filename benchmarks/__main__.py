@@ -2,86 +2,50 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import sys
-import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.folders import RESULTS, data_folder, use_data_folder
-from benchmarks.install import UnavailableError, install, missing
-from benchmarks.plots import draw
-from benchmarks.report import About, Report
-from benchmarks.rounds import WORKLOADS, Rounds, Rules, choose_workloads
-from benchmarks.system import System
+from benchmarks.command import (
+    Data,
+    Hold,
+    MayInstall,
+    Minutes,
+    Quick,
+    Repeats,
+    Results,
+    available,
+    begin,
+    chosen_by,
+    rules_of,
+    run_and_publish,
+    tell,
+)
+from benchmarks.folders import RESULTS
+from benchmarks.report import PEERS
+from benchmarks.rounds import WORKLOADS, Rounds, choose_workloads
 from benchmarks.systems import LEFT_OUT, SYSTEMS, choose, system_of
 from benchmarks.workloads import QUICK, Amounts
-
-
-def available(names: list[str], may_install: bool) -> tuple[list[System], dict[str, str]]:
-    """Those that can be measured, installed; and why the others cannot."""
-    systems: list[System] = []
-    skipped: dict[str, str] = {}
-    for name in names:
-        try:
-            system = system_of(name)
-            if may_install:
-                install(system.module, system.needs)
-            elif lacks := missing(system.module, system.needs):
-                raise UnavailableError(f"not installed: {', '.join(lacks)}")
-            systems.append(system)
-        except UnavailableError as reason:
-            skipped[name] = str(reason)
-            tell(f"{name} is skipped: {reason}")
-    return systems, skipped
-
-
-def tell(text: str) -> None:
-    """Says how it goes; the report alone goes to the standard output."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def bench_peers(
     systems: Annotated[str, typer.Option(help=f"Of {', '.join([*SYSTEMS, *LEFT_OUT])}.")] = "",
     workloads: Annotated[str, typer.Option(help=f"Of {', '.join(WORKLOADS)}.")] = "",
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds over all systems.")] = 3,
-    quick: Annotated[bool, typer.Option(help="One round, tiny: only shows that it works.")] = False,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Nothing begins after these.")] = 150.0,
-    hold: Annotated[float, typer.Option(min=0, help="Longest wait for a quiet machine, s.")] = 30.0,
-    may_install: Annotated[bool, typer.Option("--install/--no-install")] = True,
-    results: Annotated[Path, typer.Option(help="Where JSON, tables and plots go.")] = RESULTS,
-    data: Annotated[Path | None, typer.Option(help="Where servers keep their data.")] = None,
+    repeats: Repeats = 3,
+    quick: Quick = False,
+    minutes: Minutes = 150.0,
+    hold: Hold = 30.0,
+    may_install: MayInstall = True,
+    results: Results = RESULTS,
+    data: Data = None,
 ) -> None:
     """Measure Penstock side by side with other systems, on this machine."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that servers are stopped
-    try:
-        names, chosen = choose(systems), choose_workloads(workloads)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    if data is not None:
-        use_data_folder(data / "peers-data")  # removed in the end, and nothing else of `data`
-    data_folder().mkdir(parents=True, exist_ok=True)
-    found, skipped = available(names, may_install)
-    about = {system.name: About.of(system) for system in found}
-    deadline = time.monotonic() + minutes * 60
-    rules = Rules(1, 0.0, 0, deadline) if quick else Rules(repeats, hold, 1, deadline)
+    names, chosen = chosen_by(choose, systems), chosen_by(choose_workloads, workloads)
+    begin(data, "peers-data")
+    found, skipped = available(names, system_of, may_install)
+    rules = rules_of(repeats, quick, minutes, hold)
     rounds = Rounds(QUICK if quick else Amounts(), rules, tell)
-    try:
-        rounds.run(found, chosen)
-    finally:  # what was measured before somebody ended it is worth a report
-        publish(Report(about, rounds.measured, skipped, quick), results)
-        shutil.rmtree(data_folder(), ignore_errors=True)
-
-
-def publish(report: Report, results: Path) -> None:
-    """Writes and prints it."""
-    results.mkdir(parents=True, exist_ok=True)
-    report.write(results)
-    draw(report, results, tell)
-    typer.echo(report.text())
+    run_and_publish(rounds, found, chosen, skipped, quick, PEERS, results)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ def draw(report: Report, folder: Path, tell: Callable[[str], None]) -> list[Path
         return []
     matplotlib.use("Agg")
     return [
-        _picture(report, title, columns, folder / f"peers-{number:02}.png")
+        _picture(report, title, columns, folder / f"{report.layout.stem}-{number:02}.png")
         for number, (title, columns) in enumerate(report.tables(), 1)
     ]
 

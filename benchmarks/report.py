@@ -7,51 +7,71 @@ import os
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.rounds import QUIET_CORES, Measured
-from benchmarks.system import System
+from benchmarks.interleaved import QUIET_CORES, Measured
+from benchmarks.system import Peer
 from benchmarks.systems import BASE
 from penstock.cli.benchmarks.figures import QUANTILES
 from penstock.cli.benchmarks.report import number
 
-JSON_NAME, TABLE_NAME = "peers.json", "peers.md"
 NOTHING = "-"
 _QUANTILES = [label for label in QUANTILES if label != "max"]
 
-TABLES = {
-    "Many messages, one client (msg/s, more is better)": [
-        "push 50 B", "pop 50 B", "push 1 KiB", "pop 1 KiB",
-    ],
-    "Large messages, one client (MB/s, more is better)": [
-        "push 256 KiB", "pop 256 KiB", "push 1 MiB", "pop 1 MiB",
-    ],
-    "A push and its confirmation, one at a time (us, less is better)": [
-        f"single push/{label}" for label in _QUANTILES
-    ],
-    "A pop and its acknowledgement, one at a time (us, less is better)": [
-        f"single pop/{label}" for label in _QUANTILES
-    ],
-    "End to end at 1,000 messages a second (us from when they were due, less is better)": [
-        *(f"end to end 1,000/s/{label}" for label in _QUANTILES),
-        "end to end 1,000/s/sent", "end to end 1,000/s/missing",
-    ],
-    "End to end at 10,000 messages a second (us from when they were due, less is better)": [
-        *(f"end to end 10,000/s/{label}" for label in _QUANTILES),
-        "end to end 10,000/s/sent", "end to end 10,000/s/missing",
-    ],
-    "Two producers and two consumers at once (msg/s, more is better; lost and doubled: none)": [
-        "mixed", "mixed/lost", "mixed/duplicates",
-    ],
-}  # fmt: skip
-OTHERS = {  # these have as many columns as were measured
-    "queues ": "Many queues (made a second; push p50 in us; bytes of the server's memory for each)",
-    "recovery ": "From the start after a kill to the first message (s, less is better)",
-    "syncs ": "Sync calls of the server for a push that is confirmed by itself: is it durable?",
-    "memory ": "Memory of the server for a message that waits (bytes, less is better)",
-}
+@dataclass(frozen=True)
+class Layout:
+    """How a report is laid out: its files, its tables, and what ratios refer to."""
+
+    title: str
+    stem: str  # of the names of all files
+    base: str
+    durable: str  # heading of the column that tells what is durable
+    tables: Mapping[str, list[str]]  # title: figures
+    # Start of a figure's name: title; these have as many columns as were measured.
+    others: Mapping[str, str] = field(default_factory=dict)
+
+
+PEERS = Layout(
+    "Penstock and its peers",
+    "peers",
+    BASE,
+    "once a push is confirmed, it is",
+    {
+        "Many messages, one client (msg/s, more is better)": [
+            "push 50 B", "pop 50 B", "push 1 KiB", "pop 1 KiB",
+        ],
+        "Large messages, one client (MB/s, more is better)": [
+            "push 256 KiB", "pop 256 KiB", "push 1 MiB", "pop 1 MiB",
+        ],
+        "A push and its confirmation, one at a time (us, less is better)": [
+            f"single push/{label}" for label in _QUANTILES
+        ],
+        "A pop and its acknowledgement, one at a time (us, less is better)": [
+            f"single pop/{label}" for label in _QUANTILES
+        ],
+        "End to end at 1,000 messages a second (us from when they were due, less is better)": [
+            *(f"end to end 1,000/s/{label}" for label in _QUANTILES),
+            "end to end 1,000/s/sent", "end to end 1,000/s/missing",
+        ],
+        "End to end at 10,000 messages a second (us from when they were due, less is better)": [
+            *(f"end to end 10,000/s/{label}" for label in _QUANTILES),
+            "end to end 10,000/s/sent", "end to end 10,000/s/missing",
+        ],
+        "Two producers and two consumers at once (msg/s, more is better; lost and doubled: none)": [
+            "mixed", "mixed/lost", "mixed/duplicates",
+        ],
+    },
+    {
+        "queues ": (
+            "Many queues (made a second; push p50 in us; bytes of the server's memory for each)"
+        ),
+        "recovery ": "From the start after a kill to the first message (s, less is better)",
+        "syncs ": "Sync calls of the server for a push that is confirmed by itself: is it durable?",
+        "memory ": "Memory of the server for a message that waits (bytes, less is better)",
+    },
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,7 +84,7 @@ class About:
     durable: str
 
     @classmethod
-    def of(cls, system: System) -> Self:
+    def of(cls, system: Peer) -> Self:
         """Asks a system that is installed."""
         return cls(system.version(), system.client_version(), system.settings, system.durable)
 
@@ -77,6 +97,7 @@ class Report:
     measured: Mapping[str, Measured]
     skipped: Mapping[str, str]
     quick: bool
+    layout: Layout = PEERS
 
     def cell(self, system: str, figure: str) -> str:
         """Median, spread over the rounds, ratio to Penstock; a star if others used processors."""
@@ -86,8 +107,9 @@ class Report:
         text = number(own.median)
         if len(own.values) > 1:
             text += f" ±{own.spread * 50:.0f} %"
-        base = self.measured[BASE].series.get(figure) if BASE in self.measured else None
-        if system != BASE and base is not None and base.median:
+        known = self.measured.get(self.layout.base)
+        base = known.series.get(figure) if known is not None else None
+        if system != self.layout.base and base is not None and base.median:
             text += f" ({own.median / base.median:.2f}x)"
         return text + ("*" if figure in self.measured[system].disturbed else "")
 
@@ -95,10 +117,10 @@ class Report:
         """Titles and columns, of what was measured."""
         names = list(dict.fromkeys(name for one in self.measured.values() for name in one.series))
         wanted = {
-            **TABLES,
+            **self.layout.tables,
             **{
                 title: [name for name in names if name.startswith(start)]
-                for start, title in OTHERS.items()
+                for start, title in self.layout.others.items()
             },
         }
         kept = [
@@ -109,7 +131,7 @@ class Report:
 
     def text(self) -> str:
         """Markdown that can be read as it is."""
-        parts = ["# Penstock and its peers", self._heading()]
+        parts = [f"# {self.layout.title}", self._heading()]
         for title, columns in self.tables():
             rows = [
                 [system, *(self.cell(system, column) for column in columns)]
@@ -118,7 +140,7 @@ class Report:
             ]
             parts.append(f"## {title}\n\n{table(['', *columns], rows)}")
         rows = [[name, *asdict(about).values()] for name, about in self.about.items()]
-        heading = ["", "server", "client", "settings", "once a push is confirmed, it is"]
+        heading = ["", "server", "client", "settings", self.layout.durable]
         parts.append(f"## What was measured\n\n{table(heading, rows)}")
         notes = [f"- {name} was skipped: {reason}" for name, reason in self.skipped.items()]
         notes += [
@@ -131,8 +153,8 @@ class Report:
     def _heading(self) -> str:
         counts = [len(s.values) for m in self.measured.values() for s in m.series.values()]
         words = f"Medians of {max(counts, default=0)} interleaved rounds ± half the spread; in"
-        words += f" brackets the multiple of what `{BASE}` has. *: others used more than"
-        words += f" {QUIET_CORES:g} processors meanwhile."
+        words += f" brackets the multiple of what `{self.layout.base}` has. *: others used more"
+        words += f" than {QUIET_CORES:g} processors meanwhile."
         if self.quick:
             words += "\n\n**A quick run: it shows that everything works, and no speed.**"
         return words
@@ -167,8 +189,9 @@ class Report:
 
     def write(self, folder: Path) -> None:
         """Both, into a folder that is there."""
-        (folder / JSON_NAME).write_text(json.dumps(self.as_json(), indent=1) + "\n")
-        (folder / TABLE_NAME).write_text(self.text())
+        stem = folder / self.layout.stem
+        stem.with_suffix(".json").write_text(json.dumps(self.as_json(), indent=1) + "\n")
+        stem.with_suffix(".md").write_text(self.text())
 
 
 def table(heading: list[str], rows: list[list[str]]) -> str:

@@ -91,32 +91,63 @@ class Client(ABC):
         raise NotImplementedError
 
 
-class System(ABC):
-    """A server with its settings; one variant of a system is one object."""
+class Peer(ABC):
+    """What is measured, with its settings; one variant of a system is one object."""
 
-    module: ClassVar[str]  # of benchmarks.systems; names what is installed, too
+    module: ClassVar[str]  # in which it is defined; names what is installed, too
     needs: ClassVar[Needs] = Needs()
     library: ClassVar[str] = ""  # the distribution of the client
-    max_queues: ClassVar[int] = 0  # how many queues are tried; 0: not measured
-    counts_memory: ClassVar[bool] = False  # waiting messages are in the process's own memory
-    recovers = True  # the time from a start after a kill to the first message is measured
 
     def __init__(self, name: str, variant: str) -> None:
         self.name = name
         self.variant = variant
         self.servers: list[Server] = []
         self.endpoint = ""
-        self._port = 0
+
+    def installs(self) -> dict[str, Needs]:
+        """All that it needs, by the folder that it goes to."""
+        return {self.module: self.needs}
 
     @property
     @abstractmethod
     def durable(self) -> str:
-        """What is true of a message once its push is confirmed."""
+        """What is true of a message or task once it was accepted."""
 
     @property
     @abstractmethod
     def settings(self) -> str:
         """All that is not a default."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Of the server, as it says itself."""
+
+    def client_version(self) -> str:
+        """Of the client library."""
+        found = metadata.distributions(name=self.library, path=[str(python_folder(self.module))])
+        return next((f"{self.library} {each.version}" for each in found), self.library)
+
+    def stop(self) -> None:
+        """Ends what was started, in good order."""
+        while self.servers:
+            self.servers.pop().stop()
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        while self.servers:
+            self.servers.pop().kill()
+
+
+class System(Peer):
+    """A broker: a server that can be started again on what it left behind."""
+
+    max_queues: ClassVar[int] = 0  # how many queues are tried; 0: not measured
+    counts_memory: ClassVar[bool] = False  # waiting messages are in the process's own memory
+    recovers = True  # the time from a start after a kill to the first message is measured
+
+    def __init__(self, name: str, variant: str) -> None:
+        super().__init__(name, variant)
+        self._port = 0
 
     def place(self, fresh: bool) -> tuple[Path, int]:
         """A folder and a port; what is started again has those that it had."""
@@ -127,25 +158,6 @@ class System(ABC):
     @abstractmethod
     def start(self, fresh: bool = True) -> None:
         """Starts it, on an empty folder or on what it left behind. It listens on return."""
-
-    @abstractmethod
-    def version(self) -> str:
-        """Of the server, as it says itself."""
-
-    def stop(self) -> None:
-        """Ends what `start` started, in good order."""
-        while self.servers:
-            self.servers.pop().stop()
-
-    def kill(self) -> None:
-        """Ends it as a crash would."""
-        while self.servers:
-            self.servers.pop().kill()
-
-    def client_version(self) -> str:
-        """Of the client library."""
-        found = metadata.distributions(name=self.library, path=[str(python_folder(self.module))])
-        return next((f"{self.library} {each.version}" for each in found), self.library)
 
 
 def chunks(bodies: Iterable[bytes], count: int) -> Iterator[list[bytes]]:

@@ -56,7 +56,7 @@ STEPS_UP = {
 
 # A folder of an upper layer that runs it on the simulator, against the core as it is.
 SIMULATION = "simulation"
-OF_SIMULATIONS = frozenset({"core", "sim"})
+OF_SIMULATIONS = frozenset({"core", "cluster", "sim"})
 
 # Clocks, chance, concurrency and I/O reach a pure layer as arguments only.
 IMPURE_MODULES = frozenset(

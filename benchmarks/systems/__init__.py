@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from benchmarks.install import UnavailableError
+from benchmarks.interleaved import chosen
 from benchmarks.system import Client, Place, System
 
 
@@ -62,8 +63,4 @@ def choose(text: str) -> list[str]:
     """Names separated by commas, or the usual ones; ValueError if one is unknown."""
     if not text:
         return [*(name for name, entry in SYSTEMS.items() if entry.usual), *LEFT_OUT]
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in SYSTEMS and name not in LEFT_OUT:
-            raise ValueError(f"{name!r} is not one of {', '.join([*SYSTEMS, *LEFT_OUT])}")
-    return names
+    return chosen(text, [*SYSTEMS, *LEFT_OUT])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import install as installing
-from benchmarks.__main__ import available
+from benchmarks.command import available
 from benchmarks.install import Needs, UnavailableError, install, missing
 from benchmarks.rounds import WORKLOADS, applies, choose_workloads
 from benchmarks.systems import LEFT_OUT, SYSTEMS, choose, system_of
@@ -44,7 +44,7 @@ def test_what_is_not_installed_is_skipped_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(installing, "INSTALLED", tmp_path)
-    systems, skipped = available(["penstock", "nats", "nsq"], may_install=False)
+    systems, skipped = available(["penstock", "nats", "nsq"], system_of, may_install=False)
     assert [system.name for system in systems] == ["penstock"]
     assert skipped == {
         "nats": "not installed: Debian's packages, Python's libraries",

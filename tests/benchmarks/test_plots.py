@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.interleaved import Measured
 from benchmarks.plots import draw
 from benchmarks.report import Report
-from benchmarks.rounds import Measured
 
 from penstock.cli.benchmarks.figures import RATE, Figure
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.interleaved import QUIET_CORES, Measured
 from benchmarks.report import About, Report, table
-from benchmarks.rounds import QUIET_CORES, Measured
 
 from penstock.cli.benchmarks.figures import MICROSECONDS, RATE, Figure
 

@@ -1,6 +1,6 @@
 """`penstock sim`: break the network, the disk and the processes from one seed, and check.
 
-With `--scenario` nothing is broken: the scale of a published system, with our routing.
+With `--scenario`: the scale of a published system, with our own code that decides.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def sim(
     ] = "all",
     scenario: Annotated[
         str | None,
-        typer.Option("--scenario", help="Instead: fabriq-64, zht-8000 or groups-300 (see docs)."),
+        typer.Option(
+            "--scenario",
+            help="Instead: fabriq-64, zht-8000, groups-300, cloudkon-1024 or albatross-64.",
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Plot the scenario.")
@@ -73,12 +76,16 @@ def _scenario(name: str | None, seed: int, plot: Path | None, output: Output) ->
     from penstock.errors import InvalidError
     from penstock.sim.scenarios import plot as plots
     from penstock.sim.scenarios import run_scenario
+    from penstock.tasks.simulation import albatross, cloudkon
 
     if name is None:
         raise InvalidError("--plot is for a scenario: name one with --scenario")
     if plot is not None:
         plots.check_plot(plot)
-    outcome = run_scenario(name, seed, {"groups-300": groups.run})
+    more = {
+        "groups-300": groups.run, "cloudkon-1024": cloudkon.run, "albatross-64": albatross.run,
+    }  # fmt: skip
+    outcome = run_scenario(name, seed, more)
     if plot is not None:
         plots.plot(outcome.chart, plot)
     if output.as_json:

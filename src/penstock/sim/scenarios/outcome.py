@@ -30,7 +30,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Chart:
-    """Values by name over the same x."""
+    """Values by name over the same x; not a number where there is none."""
 
     title: str
     x_label: str
@@ -38,6 +38,7 @@ class Chart:
     x: Sequence[float]
     series: dict[str, Sequence[float]]
     logarithmic: bool = False  # the x axis
+    logarithmic_y: bool = False
 
 
 @dataclass(frozen=True)

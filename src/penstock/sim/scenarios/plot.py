@@ -32,7 +32,10 @@ def plot(chart: Chart, path: Path) -> None:
         axes.plot(chart.x, values, marker=".", label=name)
     if chart.logarithmic:
         axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    if chart.logarithmic_y:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_title(chart.title)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)

@@ -1,0 +1,1 @@
+"""Tasks of Penstock beside other task systems; `make bench-tasks`."""

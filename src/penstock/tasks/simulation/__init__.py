@@ -1,0 +1,1 @@
+"""Tasks at a scale that no test machine has: production decisions on the simulator's clock."""
