@@ -17,7 +17,7 @@ COUNT = 400
 
 @pytest.fixture
 def fabric(tmp_path: Path) -> Iterator[penstock.Fabric]:
-    with penstock.open(tmp_path / "data") as opened:
+    with penstock.open(str(tmp_path / "data")) as opened:
         yield opened
 
 

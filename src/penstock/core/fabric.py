@@ -122,10 +122,9 @@ class Fabric:
         self.tick(now_us)  # a look at the state must not see what time has ended
         self.kernel.now_us = now_us
         _, verb, flags, _, request = frames.FRAME.unpack_from(frame)
+        body = memoryview(frame)[frames.FRAME_BYTES :]
         try:
-            self._dispatch(
-                connection, verb, flags, request, memoryview(frame)[frames.FRAME_BYTES :]
-            )
+            self._dispatch(connection, verb, flags, request, body)
         except PenstockError as error:
             self.kernel.fail(connection, verb, request, error)
             # What a client sends damaged may be anything; what is damaged here is not its fault.

@@ -136,7 +136,7 @@ class TaskLink:
                 value, terms.members, id=task, delay=terms.delay_s, priority=terms.priority
             )
             if receipt.duplicate and terms.named:
-                self.look_up(task)
+                self._look_up(task)
 
     async def _hold(self, shipment: Shipment) -> None:
         streams, fabric = self._streams, self._fabric
