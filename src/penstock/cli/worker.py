@@ -71,9 +71,7 @@ def worker(
         Path | None,
         typer.Option("--pickle-key", metavar="FILE", help="Take pickles signed with this key."),
     ] = None,
-    gangs: Annotated[
-        int, typer.Option("--gangs", min=0, help="Places in gangs, besides.")
-    ] = 0,
+    gangs: Annotated[int, typer.Option("--gangs", min=0, help="Places in gangs, besides.")] = 0,
     address: Annotated[
         str, typer.Option("--address", help="Told to the other members of a gang.")
     ] = "",

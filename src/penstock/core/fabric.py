@@ -152,7 +152,7 @@ class Fabric:
         """Entries are as safe as they were asked to be, in the order in which they were logged.
 
         First all who wait are answered, and `answered` may send that; then what follows is done,
-        before any other event: nobody can tell the order but by how soon the answer comes.
+        before any other event: who waits can tell it only by how soon the answer comes.
         """
         self.kernel.now_us = now_us
         shards, control = self.kernel.shards, self.kernel.control
@@ -168,7 +168,8 @@ class Fabric:
         for entry in entries:
             if entry.done is not None:
                 entry.done(entry)
-        self.forwards.carry_out_owed()
+        if self.kernel.shared:  # transactions may have waited for leases elsewhere
+            self.forwards.carry_out_owed()
 
     def tick(self, now_us: int) -> None:
         """Time passes."""
@@ -248,9 +249,8 @@ class Fabric:
         """Remembers what a connection waits for."""
         waiting = self.connections[connection]
         if len(waiting) >= MAX_IN_FLIGHT:
-            self.connections[connection] = waiting = {
-                number: item for number, item in waiting.items() if not item.over
-            }
+            waiting = {number: item for number, item in waiting.items() if not item.over}
+            self.connections[connection] = waiting
         if len(waiting) >= MAX_PARKED:
             parked.over = True
             raise LimitError(f"this connection waits for {MAX_PARKED:,} things already")
