@@ -79,7 +79,10 @@ class Driven:
             return [self._shown(each) for each in value]
         if isinstance(value, penstock.GangSeat):
             return value._replace(message=self._shown(value.message))
-        known = type(value).__module__.startswith("penstock.client.aio")
+        kind = type(value)
+        known = kind.__module__.startswith("penstock.client.aio") or (
+            kind.__module__.startswith("penstock.tasks.") and kind.__name__.startswith("Async")
+        )
         return Driven(self._loop, value) if known or inspect.isasyncgen(value) else value
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.cli.output import Output
 from penstock.client.aio import Connecting
-from penstock.tasks.gangs.places import GangPlaces, open_places
+from penstock.tasks.gangs.places import GangPlaces, open_places, run_both
 from penstock.tasks.provision.leaving import Leaving
 from penstock.tasks.worker.puller import Puller
 from penstock.tasks.worker.settings import WorkerSettings
@@ -52,23 +52,13 @@ async def work(
         output.record(told, f"worker {worker_name()} runs tasks of {settings.task_set!r}")
         sys.stdout.flush()
         try:
-            await _run_both(puller, places)
+            await run_both(puller, places)
         finally:
             for each in aside:
                 each.cancel()
         figures = puller.figures.as_dict()
         text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in figures.items())
         output.record({"event": "stopped", **figures}, f"stopped: {text}")
-
-
-async def _run_both(puller: Puller, places: GangPlaces) -> None:
-    """Until both have ended. What ends one ends the other, too."""
-    try:
-        async with asyncio.TaskGroup() as both:
-            both.create_task(puller.run())
-            both.create_task(places.run())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
 
 
 def _listen_to_signals(

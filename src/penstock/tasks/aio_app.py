@@ -13,11 +13,13 @@ from penstock.tasks.aio_results import AsyncTaskResults
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
 from penstock.tasks.futures import AsyncTaskFuture, TaskRef
+from penstock.tasks.here import AsyncWorkerHere, settings_here
 from penstock.tasks.link import TaskLink
 from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
 from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
+from penstock.tasks.worker.settings import Kind
 
 if TYPE_CHECKING:
     from penstock.tasks.progress import TaskProgress
@@ -40,7 +42,10 @@ class AsyncTaskApp:
         """See `Fabric.tasks`, which also opens it."""
         self.name = name
         self._durability = durability
-        self._caller = Caller.new(pickle_key, allow)
+        self._fabric = fabric
+        self._secrets = (pickle_key, tuple(allow))
+        self._workers: list[AsyncWorkerHere] = []
+        self._caller = Caller.new(*self._secrets)
         self._submitting: Submitting[AsyncTaskFuture[Any]] = Submitting(
             self._caller, self._new_future
         )
@@ -165,6 +170,22 @@ class AsyncTaskApp:
         await self._link.cancel(chosen)
         return False
 
+    async def worker(
+        self,
+        *modules: str,
+        concurrency: int | None = None,
+        kind: Kind = "process",
+        gangs: int = 0,
+        drain: float = 30.0,
+    ) -> AsyncWorkerHere:
+        """Runs tasks in this very program, until it is closed, or the app is. As
+        `TaskApp.worker`."""
+        self._check_open()
+        settings = settings_here(self.name, concurrency, kind, modules, *self._secrets, drain)
+        here = await AsyncWorkerHere(self._fabric, settings, gangs).open()
+        self._workers.append(here)
+        return here
+
     @property
     def schedules(self) -> AsyncSchedules:
         """Tasks that are submitted at certain times, by whichever worker is there."""
@@ -224,10 +245,12 @@ class AsyncTaskApp:
         await self._link.flush()
 
     async def close(self) -> None:
-        """Sends what was submitted, and ends. Futures without an outcome end with ClosedError, and
-        their tasks go on."""
+        """Sends what was submitted, closes its workers, and ends. Futures without an outcome end
+        with ClosedError, and their tasks go on."""
         if not self._closed:
             self._closed = True
+            for worker in self._workers:
+                await worker.close()
             await self._link.close()
 
     async def _offer(self, parcel: Parcel) -> None:

@@ -13,6 +13,7 @@ from penstock.errors import ClosedError
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
 from penstock.tasks.futures import TaskFuture, TaskRef
+from penstock.tasks.here import AsyncWorkerHere, WorkerHere, settings_here
 from penstock.tasks.link import TaskLink
 from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
@@ -20,6 +21,7 @@ from penstock.tasks.portal import Portal
 from penstock.tasks.results import TaskResults
 from penstock.tasks.schedules.book import AsyncSchedules, Schedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
+from penstock.tasks.worker.settings import Kind
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Fabric
@@ -45,7 +47,9 @@ class TaskApp:
     ) -> None:
         """See `Fabric.tasks`."""
         self.name = name
-        self._caller = Caller.new(pickle_key, allow)
+        self._secrets = (pickle_key, tuple(allow))
+        self._workers: list[WorkerHere] = []
+        self._caller = Caller.new(*self._secrets)
         self._submitting: Submitting[TaskFuture[Any]] = Submitting(self._caller, self._new_future)
         self._closed = False
         self._portal = Portal(f"penstock-tasks-{name}")
@@ -202,6 +206,30 @@ class TaskApp:
             asking.result()
         return False
 
+    def worker(
+        self,
+        *modules: str,
+        concurrency: int | None = None,
+        kind: Kind = "process",
+        gangs: int = 0,
+        drain: float = 30.0,
+    ) -> WorkerHere:
+        """Runs tasks in this very program, until it is closed, or the app is: nothing else has to
+        be started, and other workers may be there as well.
+
+        `modules`: names or files that declare the tasks; those that this program has loaded if
+        none is named. `concurrency`: tasks at a time, as many as there are processors unless said
+        otherwise. `kind`: they run in a "process" each, in a "thread", or as "async" coroutines.
+        `gangs`: places for members of gangs, besides. `drain`: seconds that tasks have to end when
+        it is closed. A script needs `if __name__ == "__main__":` around what it does, as with
+        `multiprocessing`. UnavailableError, with the reason, if no executor can start.
+        """
+        self._check_open()
+        settings = settings_here(self.name, concurrency, kind, modules, *self._secrets, drain)
+        here = WorkerHere(AsyncWorkerHere(self._fabric, settings, gangs), self._portal)
+        self._workers.append(here)
+        return here
+
     @property
     def schedules(self) -> Schedules:
         """Tasks that are submitted at certain times, by whichever worker is there."""
@@ -243,12 +271,14 @@ class TaskApp:
         self._portal.call(self._link.flush())
 
     def close(self) -> None:
-        """Sends what was submitted, and ends. Futures without an outcome end with ClosedError, and
-        their tasks go on."""
+        """Sends what was submitted, closes its workers, and ends. Futures without an outcome end
+        with ClosedError, and their tasks go on."""
         if self._closed:
             return
         self._closed = True
         try:
+            for worker in self._workers:
+                worker.close()
             self._portal.call(self._end())
         finally:
             self._portal.close()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from penstock.errors import InvalidError
-from penstock.tasks.importing import package_of, path_of
+from penstock.tasks.importing import loadable, package_of, path_of
 from penstock.tasks.options import DEFAULT_BACKOFF_S, TaskOptions, checked_options
 
 P = ParamSpec("P")
@@ -65,6 +65,10 @@ class Registry:
     def names(self) -> list[str]:
         """The names of all tasks, in order."""
         return sorted(self._tasks)
+
+    def modules(self) -> list[str]:
+        """What a worker has to load to have the same tasks: names of modules, and files."""
+        return sorted({loadable(each.function.__module__) for each in self._tasks.values()})
 
     def has_package(self, package: str) -> bool:
         """Whether a module of this top-level package has declared a task."""

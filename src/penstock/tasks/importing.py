@@ -51,6 +51,15 @@ def module_path(module: str) -> str:
     return PurePath(file).stem
 
 
+def loadable(module: str) -> str:
+    """What a worker has to be given to load a module of this process: a name, or a file."""
+    main = sys.modules[_MAIN]
+    if module != _MAIN or getattr(main, "__spec__", None) is not None:
+        return module_path(module)
+    module_path(module)  # raises if there is no file
+    return str(main.__file__)
+
+
 def package_of(path: str) -> str:
     """The top-level package of an import path."""
     return path.partition(_SEPARATOR)[0].partition(".")[0]

@@ -9,6 +9,7 @@ from penstock.client.aio import AsyncFabric
 from penstock.errors import InvalidError
 from penstock.tasks.gangs.opening import open_gang_worker
 from penstock.tasks.gangs.worker import GangWorker
+from penstock.tasks.worker.puller import Puller
 from penstock.tasks.worker.settings import MAX_CONCURRENCY, WorkerSettings
 
 
@@ -58,3 +59,13 @@ async def open_places(
     names = [f"{name}/gang-{number}" for number in range(1, count + 1)]
     opened = [open_gang_worker(fabric, settings, each, address) for each in names]
     return GangPlaces([await worker for worker in opened])
+
+
+async def run_both(puller: Puller, places: GangPlaces) -> None:
+    """Until both have ended. What ends one ends the other, too."""
+    try:
+        async with asyncio.TaskGroup() as both:
+            both.create_task(puller.run())
+            both.create_task(places.run())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

@@ -31,6 +31,14 @@ def load(module: str) -> None:
         ) from None
 
 
+def is_loaded(module: str) -> bool:
+    """Whether this process has such a module, or runs that very file."""
+    if not module.endswith(".py"):
+        return module in sys.modules
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    return main is not None and Path(main).resolve() == Path(module).resolve()
+
+
 def _load_file(path: Path) -> None:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():

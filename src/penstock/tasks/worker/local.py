@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from penstock.tasks.declare import registry
 from penstock.tasks.worker.executors import Gone, Heard, work_of
 from penstock.tasks.worker.jobs import Ended, Job, Running
-from penstock.tasks.worker.loading import load
+from penstock.tasks.worker.loading import is_loaded, load
 from penstock.tasks.worker.protocol import Broken, Ready, Results, Returned, Setup, ToPuller, Work
 from penstock.tasks.worker.running import OwnLoop, Runner, rates_of, runner_of
 
@@ -27,7 +27,8 @@ def _load_once(modules: Sequence[str]) -> None:
     with _loading:
         for module in modules:
             if module not in _loaded:
-                load(module)
+                if not is_loaded(module):
+                    load(module)
                 _loaded.add(module)
 
 

@@ -1,0 +1,100 @@
+"""A worker inside the program that submits."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.tasks import functions
+from tests.tasks.gangs import functions as gang_functions
+
+import penstock
+from penstock import aio
+from penstock.errors import InvalidError, PenstockError, UnavailableError
+from penstock.tasks.app import TaskApp
+from penstock.tasks.declare import Registry
+from penstock.tasks.worker import loading
+
+WAIT_S = 30.0
+SCRIPT = '''
+import sys, penstock
+
+print("loaded as", __name__, file=sys.stderr)
+
+@penstock.task
+def double(number: int) -> int:
+    return 2 * number
+
+if __name__ == "__main__":
+    with penstock.open(sys.argv[1]) as fabric, fabric.tasks() as app:
+        with app.worker(concurrency=1, kind=sys.argv[2]):
+            print(app.submit(double, 21).result(30))
+'''
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[TaskApp]:
+    with penstock.open(str(tmp_path / "data")) as fabric, fabric.tasks() as app:
+        yield app
+
+
+@pytest.mark.parametrize("kind", ["process", "thread", "async"])
+def test_a_script_is_client_node_and_worker(kind: str, tmp_path: Path):
+    script = tmp_path / "doubling.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, script, tmp_path / "data", kind],
+        capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert ran.stdout == "42\n"
+    loaded = ["__main__", "doubling"] if kind == "process" else ["__main__"]
+    assert ran.stderr.splitlines() == [f"loaded as {name}" for name in loaded]
+
+
+def test_gangs_have_places(app: TaskApp):
+    with app.worker(gang_functions.__name__, concurrency=1, kind="thread", gangs=2):
+        seats = app.gang(gang_functions.share, size=2).result(WAIT_S)
+    assert [seat[:3] for seat in seats] == [[0, 2, True], [1, 2, False]]
+
+
+def test_what_is_not_begun_goes_back(app: TaskApp):
+    with app.worker(functions.__name__, concurrency=1, kind="thread"):
+        assert app.submit(functions.square, 2).result(WAIT_S) == 4
+    waiting = app.submit(functions.square, 3)
+    app.flush()
+    with app.worker(functions.__name__, concurrency=1, kind="thread"):
+        assert waiting.result(WAIT_S) == 9
+
+
+def test_modules_that_cannot_be_loaded_are_told(app: TaskApp):
+    with pytest.raises(PenstockError, match="no_such_module") as raised:
+        app.worker("no_such_module", concurrency=1)
+    assert isinstance(raised.value, UnavailableError | InvalidError)
+
+
+def test_a_program_without_tasks_is_told(app: TaskApp, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("penstock.tasks.here.registry", Registry())
+    with pytest.raises(InvalidError, match="declared no tasks"):
+        app.worker()
+
+
+def test_the_same_for_event_loops(tmp_path: Path):
+    async def submit() -> int:
+        async with (
+            aio.open(str(tmp_path / "data")) as fabric,
+            await fabric.tasks() as app,
+            await app.worker(functions.__name__, concurrency=1, kind="async"),
+        ):
+            return int(await (await app.submit(functions.later, 1)))
+
+    assert asyncio.run(submit()) == 2
+
+
+def test_what_is_loaded_is_not_loaded_again():
+    assert loading.is_loaded(functions.__name__)
+    assert not loading.is_loaded("tests.tasks.no_such_module")
+    assert not loading.is_loaded(functions.__file__)
