@@ -114,7 +114,9 @@ class Fabric:
 
     def handle(self, connection: int, frame: bytearray, now_us: int) -> None:
         """One frame from a connection. A frame that is none closes the connection."""
-        self.tick(now_us)  # a look at the state must not see what time has ended
+        due_us = self.kernel.timers.next_due()
+        if due_us is not None and due_us <= now_us:
+            self.tick(now_us)  # a look at the state must not see what time has ended
         self.kernel.now_us = now_us
         _, verb, flags, _, request = frames.FRAME.unpack_from(frame)
         try:

@@ -207,8 +207,12 @@ class Kernel:
         return entry
 
     def free(self, places: list[tuple[int, int]]) -> None:
-        """Stored bytes are not needed any more; see `Free`."""
-        self.effects.append(Free(places))
+        """Stored bytes are not needed any more; see `Free`. The list is the kernel's from now."""
+        effects = self.effects
+        if effects and type(last := effects[-1]) is Free:
+            last.places += places
+        else:
+            effects.append(Free(places))
 
     def answer_when_safe(
         self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None]
@@ -222,6 +226,8 @@ class Kernel:
 
     def still_served(self, epochs: dict[int, int]) -> bool:
         """Whether this node has owned these shards ever since they had these epochs."""
+        if not self.shared:  # there is nobody else
+            return True
         shards = self.shards
         return all(
             shards[number].owned and shards[number].epoch == epoch
