@@ -105,6 +105,16 @@ def test_values_are_packed_and_sliced(version: str, values: list[bytes], front: 
         assert packing.slice_values(body, front, len(values)) == values
 
 
+@given(size=st.integers(0, 1 << 20))
+def test_a_buffer_to_be_filled_has_its_size(version: str, size: int) -> None:
+    buffer = packing.unfilled(size)
+    assert type(buffer) is bytearray
+    assert len(buffer) == size
+    buffer[:] = bytes(size)
+    buffer.append(1)
+    assert buffer == bytes(size) + b"\1"
+
+
 @given(values=many(VALUES | st.none()))
 def test_nulls_are_packed_and_sliced(version: str, values: list[bytes | None]) -> None:
     packed = packing.pack_nullable(values)
@@ -185,6 +195,12 @@ def test_any_bytes_are_read_alike(body: bytes, at: int, count: int) -> None:
     assert_same(packing.slice_values, body, at, count)
     if at >= 0:
         assert_same(packing.slice_nullable, body, at, count)
+
+
+@needs_compiled
+@pytest.mark.parametrize("size", [-(1 << 63), -1])
+def test_impossible_sizes_are_refused_alike(size: int) -> None:
+    assert_same(lambda: packing.unfilled(size))
 
 
 @pytest.fixture

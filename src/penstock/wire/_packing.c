@@ -297,6 +297,21 @@ data_length(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given
     return PyLong_FromLong(end);
 }
 
+/* --- buffers ------------------------------------------------------------------------------- */
+
+static PyObject *
+unfilled(PyObject *Py_UNUSED(module), PyObject *given)
+{
+    Py_ssize_t size = PyLong_AsSsize_t(given);
+    if (size == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (size < 0 || size > MOST_BYTES) {
+        Py_RETURN_NONE;
+    }
+    return PyByteArray_FromStringAndSize(NULL, size);
+}
+
 /* --- the module ---------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
@@ -305,6 +320,7 @@ static PyMethodDef methods[] = {
     {"total_of", total_of, METH_O, NULL},
     {"slice_values", (PyCFunction)(void (*)(void))slice_values, METH_FASTCALL, NULL},
     {"slice_nullable", (PyCFunction)(void (*)(void))slice_nullable, METH_FASTCALL, NULL},
+    {"unfilled", unfilled, METH_O, NULL},
     {"data_length", (PyCFunction)(void (*)(void))data_length, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -33,6 +33,13 @@ _FEW = 8  # below this NumPy's fixed cost is larger than a plain loop's
 _PAIR = struct.Struct("<ii")
 
 
+def unfilled(size: int) -> bytearray:
+    """A buffer for a caller who fills all of it, or drops it: what is in it is not known."""
+    if COMPILED and (buffer := _packing.unfilled(size)) is not None:
+        return buffer
+    return bytearray(size)
+
+
 def bitmap_bytes(count: int) -> int:
     """The size of a validity bitmap with its padding."""
     size = (count + 7) // 8
