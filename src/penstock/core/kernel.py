@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -218,11 +219,7 @@ class Kernel:
         self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None]
     ) -> None:
         """Calls `answer` when the entry is safe, or sends an error when the disk refuses it."""
-
-        def failed(error: PenstockError) -> None:
-            self.fail(connection, verb, request, error)
-
-        entry.answer, entry.failed = answer, failed
+        entry.answer, entry.failed = answer, partial(self.fail, connection, verb, request)
 
     def still_served(self, epochs: dict[int, int]) -> bool:
         """Whether this node has owned these shards ever since they had these epochs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from penstock.core.kernel import Kernel
@@ -74,10 +75,8 @@ class Pushes:
         base = 0 if extra.stage or base < 0 else base  # what is staged has no place yet
         receipt = RECEIPT.pack(base, batch.header.count, shard.id, level, duplicate)
         kernel = self.kernel
-        kernel.answer_when_safe(
-            entry, connection, _VERB, request,
-            lambda: kernel.send(connection, _VERB, request, receipt),
-        )  # fmt: skip
+        answer = partial(kernel.send, connection, _VERB, request, receipt)
+        kernel.answer_when_safe(entry, connection, _VERB, request, answer)
 
     def stream(self, number: int) -> Stream:
         """The queue or topic with that id."""
@@ -206,7 +205,7 @@ class Pushes:
         if forward is not None:
             packed, kind = pack_forward(forward, packed), kind | Kind.FORWARDED
         entry = self.kernel.log(shard, kind, packed, level, None, batch.buffer)
-        entry.done = lambda done: self._visible(shard, stream, meta, batch, done)
+        entry.done = partial(self._visible, shard, stream, meta, batch)
         shard.invisible.add(entry.number)
         stream.totals.coming += header.count
         shard.coming[stream.info.id] += header.count
