@@ -155,3 +155,20 @@ def test_a_watcher_that_was_too_slow_hears_of_it() -> None:
     node.fabric.pause(2, False, node.now_us)
     node.tick()
     assert [answer.value()["lost"] for answer in node.inbox] == [True]
+
+
+def test_a_timer_of_a_state_that_was_replaced_does_nothing() -> None:
+    """A node loses a shard, gets a copy of it, and serves it again: times-to-live end at the same
+    moment, for the state that is served, and not for the one that it had before."""
+    node = Node(1)
+    queue = node.open("queue", "q")
+    node.push(queue, [b"x"], ttl_ms=100)
+    fabric, shard = node.fabric, node.fabric.kernel.shards[0]
+    taken = msgspec.msgpack.decode(node.snapshot()["0"])
+    fabric.end_shard(shard)
+    shard.reset()
+    shard.load(taken)
+    fabric.begin_shard(shard, node.now_us, 1)
+    node.tick(100_000)
+    assert node.call(m.StreamStats(queue))["messages"] == 0
+    assert state_of(node.crash().fabric) == state_of(fabric)

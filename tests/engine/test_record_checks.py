@@ -9,6 +9,7 @@ from tests.cluster.members.world import World
 
 from penstock.cluster.replication.messages import Record, Records, pack, unpack
 from penstock.core.changes import Change, Given, Op, pack_changes, pack_grants
+from penstock.core.holds import Fallback, Waits, pack_fallback, pack_waits
 from penstock.core.records import (
     Forward,
     Kind,
@@ -22,8 +23,19 @@ from penstock.engine.record_checks import check_copied, check_records
 from penstock.errors import ProtocolError
 from penstock.wire.batch import stamp
 from penstock.wire.encode import encode_batch
+from penstock.wire.holds import TxnWrite
 
 META = pack_push(PushMeta(1, 0, 40, 2, 0, 0, 0))
+
+
+def held(waits: bytes) -> bytes:
+    return pack_push(PushMeta(1, 0, 40, 2, 0, 0, 0, True, b"id", waits))
+
+
+def waiting(*shards: int) -> bytes:
+    """It waits for an entry, and falls back to a write in each of these shards."""
+    write = TxnWrite(2, b"key", b"value")
+    return pack_waits(Waits([(3, 2, b"key")], 0, pack_fallback(Fallback([*shards], [write], []))))
 
 
 def batch(base: int = 40) -> bytearray:
@@ -43,6 +55,7 @@ GOOD = [
     record(3, Kind.NOTE, meta=pack_note(Registered(5, 6)), payload=None),
     record(4, Kind.GRANT, meta=pack_grants(1, [Given(1, 40, 2, 5)]), payload=None),
     record(5, Kind.CHANGE, meta=pack_changes(1, [Change(Op.ACK, 2, 1, 40, 0, 0)]), payload=None),
+    record(6, meta=held(waiting(1))),
 ]
 
 
@@ -76,6 +89,9 @@ def test_what_an_owner_logs_passes():
         [record(1, payload=b"short")],
         [record(1, meta=b"short")],
         [record(1, kind=Kind.PUSH | Kind.FORWARDED, meta=b"short")],
+        [record(1, meta=held(b"\xc1"))],
+        [record(1, meta=held(waiting(1, 2)))],
+        [record(1, meta=held(pack_waits(Waits([], 0, b"\xc1"))))],
         [record(1, kind=Kind.NOTE, meta=b"\xc1", payload=None)],
         [record(1, kind=Kind.NOTE, meta=pack_note(Registered(5, 6)))],
         [record(1, kind=Kind.GRANT, meta=b"", payload=None)],

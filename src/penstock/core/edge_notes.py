@@ -7,6 +7,7 @@ out. So an edge is in one place at any time, and a crash between two records los
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.core import holds
@@ -25,6 +26,11 @@ from penstock.core.records import (
 if TYPE_CHECKING:
     from penstock.core.shard import Shard
 
+# Of edges in one part: it is a frame on its way, and a record where it is carried out. Part of what
+# the log means: all who fold it must cut at the same place.
+MAX_EDGES_BYTES = 1 << 20
+_EDGE_BYTES = 24  # beside its key and id
+
 
 def began_to_wait(shard: Shard, meta: PushMeta, number: int) -> None:
     """A push is in the log whose message waits: the shards of the entries are to watch for them."""
@@ -35,8 +41,27 @@ def began_to_wait(shard: Shard, meta: PushMeta, number: int) -> None:
     targets: dict[int, list[Edge]] = {}
     for target, table, key in waits.after:
         targets.setdefault(target, []).append(Edge(table, key, meta.stream, meta.id))
-    for index, (target, edges) in enumerate(targets.items()):
-        shard.outbox.add(target, number, index, WatchKeys(edges))
+    _tell(shard, number, targets, WatchKeys)
+
+
+def _tell(
+    shard: Shard, number: int, targets: dict[int, list[Edge]], kind: type[WatchKeys | MeetEdges]
+) -> None:
+    parts = ((target, some) for target, edges in targets.items() for some in _in_parts(edges))
+    for index, (target, some) in enumerate(parts):
+        shard.outbox.add(target, number, index, kind(some))
+
+
+def _in_parts(edges: list[Edge]) -> Iterator[list[Edge]]:
+    some: list[Edge] = []
+    size = 0
+    for edge in edges:
+        size += len(edge.key) + len(edge.id) + _EDGE_BYTES
+        if some and size > MAX_EDGES_BYTES:
+            yield some
+            some, size = [], len(edge.key) + len(edge.id) + _EDGE_BYTES
+        some.append(edge)
+    yield some
 
 
 def written(shard: Shard, note: Written, number: int) -> None:
@@ -45,17 +70,16 @@ def written(shard: Shard, note: Written, number: int) -> None:
     for target, stream, name in shard.watchers.take(note.stream, note.key):
         edge = Edge(note.stream, note.key, stream, name, note.mark)
         targets.setdefault(target, []).append(edge)
-    for index, (target, edges) in enumerate(targets.items()):
-        shard.outbox.add(target, number, index, MeetEdges(edges))
+    _tell(shard, number, targets, MeetEdges)
 
 
 def _watched(shard: Shard, note: Watched, number: int, now_us: int) -> None:
     for edge in note.kept:
-        if edge.table in shard.streams:
+        if edge.table in shard.streams and edge.stream in shard.streams:
             watcher = Watcher(note.shard, edge.stream, edge.id)
             shard.watchers.add(edge.table, edge.key, watcher)
     if note.met:
-        shard.outbox.add(note.shard, number, 0, MeetEdges(note.met))
+        _tell(shard, number, {note.shard: note.met}, MeetEdges)
 
 
 def _edges_met(shard: Shard, note: EdgesMet, number: int, now_us: int) -> None:

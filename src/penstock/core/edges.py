@@ -225,8 +225,9 @@ class Edges:
         note = Watched(forward.home, [], [])
         level = Durability.WRITTEN
         for edge in part.edges:
-            if (stream := self.kernel.streams.get(edge.table)) is None:
-                continue
+            stream = self.kernel.streams.get(edge.table)
+            if stream is None or edge.stream not in self.kernel.streams:
+                continue  # one of them was deleted since
             level = max(level, stream.level)
             cell = shard.table(edge.table).get(edge.key, self.kernel.now_us)
             if cell is None:

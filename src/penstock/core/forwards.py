@@ -14,6 +14,7 @@ from typing import Any
 from penstock.core.changes import Change, pack_changes
 from penstock.core.kernel import Kernel
 from penstock.core.outbox import (
+    MAX_MERGED_BYTES,
     DropStages,
     EndReserved,
     EndSession,
@@ -24,6 +25,7 @@ from penstock.core.outbox import (
     Part,
     PublishStages,
     WatchKeys,
+    bytes_of,
     can_merge,
     merged,
     read_part,
@@ -311,14 +313,17 @@ def _left(
     that can be carried out by one record are one part, under the name of the last of them."""
     together: list[Part] = []
     last: Forward | None = None
+    size = 0
     for number, index, part in line:
         forward = Forward(home, index, number)
         if shard.was_forwarded(forward):
             continue
-        if last is not None and not can_merge(part, together[-1]):
+        full = size >= MAX_MERGED_BYTES
+        if last is not None and (full or not can_merge(part, together[-1])):
             yield last, _as_one(together)
-            together = []
+            together, size = [], 0
         together.append(part)
+        size += bytes_of(part)
         last = forward
     if last is not None:
         yield last, _as_one(together)

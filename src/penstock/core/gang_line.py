@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from penstock.core.runs import Run
-from penstock.core.waiting import Returned
+from penstock.core.waiting import SPARE_PLACES, Returned
 
 MAX_OVERTAKEN = 16  # times that the first gang in line may see others go before it
 
@@ -31,7 +31,11 @@ class GangLine(Returned):
     def add(self, run: Run) -> None:
         """The gang of the run is ready."""
         super().add(run)
-        heappush(self._by_size.setdefault(self.sizes[run.position], []), run.position)
+        size = self.sizes[run.position]
+        heap = self._by_size.setdefault(size, [])
+        heappush(heap, run.position)
+        if len(heap) > 2 * len(self.runs) + SPARE_PLACES:
+            self._by_size[size] = sorted(each for each in self.runs if self.sizes[each] == size)
 
     def finished(self, position: int) -> None:
         """The gang is no more."""

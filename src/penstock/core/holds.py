@@ -55,6 +55,12 @@ def read_waits(packed: bytes) -> Waits:
     return _waits.decode(packed)
 
 
+def check_waits(packed: bytes) -> None:
+    """ValueError (msgspec's errors are such) unless it can be read, and what it falls back to."""
+    if fallback := read_waits(packed).fallback:
+        list(_fallback.decode(fallback).parts())
+
+
 def packed_edge(table: int, key: bytes) -> bytes:
     """An edge as a hold keeps it: small, and in an order."""
     return _TABLE.pack(table) + key

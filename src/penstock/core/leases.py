@@ -12,6 +12,7 @@ from penstock.wire.limits import MAX_BATCH_MESSAGES
 
 SETTLED_KEPT = 1024  # finished grants that are remembered, so that a resent ack is known
 SETTLED_BITS = 1 << 22  # and messages that they cover
+SPARE_PLACES = 1000  # in lines, of grants that are over: so many are not worth a look
 
 
 @dataclass(slots=True)
@@ -33,7 +34,8 @@ class Leases:
     """
 
     __slots__ = (
-        "_due", "_settled", "_settled_bits", "grants", "messages", "next_number", "reserved",
+        "_due", "_settled", "_settled_bits", "_stood", "grants", "messages", "next_number",
+        "reserved",
     )  # fmt: skip
 
     def __init__(self, next_number: int = 1) -> None:
@@ -42,6 +44,7 @@ class Leases:
         self.next_number = next_number
         # Length of a lease: it again, and who has it. An extended grant stands with its deadline.
         self._due: dict[int, tuple[int, deque[int | tuple[int, int]]]] = {}
+        self._stood = 0  # places that were taken in lines since somebody looked through all
         # Grant: its position and `acked`; of a single message only the position, to save memory.
         self._settled: dict[int, int | tuple[int, int]] = {}
         self._settled_bits = 0
@@ -74,12 +77,27 @@ class Leases:
     def _stand_in_line(
         self, grant: Grant, lease_us: int, now_us: int
     ) -> deque[int | tuple[int, int]]:
+        self._stood += 1
+        if self._stood > 2 * len(self.grants) + SPARE_PLACES:
+            self._look_through()
         line = self._due.get(lease_us)
         if line is None:
             line = self._due[lease_us] = (lease_us, deque())
         grant.lease_us = line[0]  # one number object for all of them: there may be millions
         grant.deadline_us = now_us + lease_us
         return line[1]
+
+    def _look_through(self) -> None:
+        """Whoever only folds the log never looks at what ends first: what is over would stay."""
+        self._stood = 0
+        places = sum(len(line) for _, line in self._due.values())
+        if places <= 2 * len(self.grants) + SPARE_PLACES:
+            return
+        for lease_us, (length, line) in list(self._due.items()):
+            kept = [place for place in line if self._at(place) is not None]
+            del self._due[lease_us]
+            if kept:
+                self._due[lease_us] = length, deque(kept)
 
     def settle(self, grant: Grant, bits: int, acked: bool) -> int:
         """Takes messages out of a grant. The bits that were still in it."""
@@ -138,18 +156,19 @@ class Leases:
         """The first in this line; those that are settled, or stand elsewhere by now, leave it."""
         line = self._due[lease_us][1]
         while line:
-            place = line[0]
-            if isinstance(place, int):
-                grant = self.grants.get(place)
-                if grant is not None and not grant.extended:
-                    return grant
-            else:
-                grant = self.grants.get(place[1])
-                if grant is not None and grant.deadline_us == place[0]:
-                    return grant
+            if (grant := self._at(line[0])) is not None:
+                return grant
             line.popleft()
         del self._due[lease_us]
         return None
+
+    def _at(self, place: int | tuple[int, int]) -> Grant | None:
+        """The grant that stands at a place, if it does still."""
+        if isinstance(place, int):
+            grant = self.grants.get(place)
+            return None if grant is None or grant.extended else grant
+        grant = self.grants.get(place[1])
+        return None if grant is None or grant.deadline_us != place[0] else grant
 
     def next_due(self) -> int | None:
         """When the next lease runs out."""

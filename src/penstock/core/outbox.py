@@ -21,6 +21,7 @@ MAX_OUTSTANDING_PARTS = 50_000  # of one home shard; one transaction more is alw
 MAX_OUTSTANDING_BYTES = 64 << 20
 PART_OVERHEAD = 200  # bytes of memory for a part beside what it carries, roughly
 EDGE_OVERHEAD = 150  # the same for one of its edges
+MAX_MERGED_BYTES = 1 << 20  # of parts that are carried out in one record
 
 
 class EndSession(msgspec.Struct, array_like=True):
@@ -140,7 +141,7 @@ def can_merge(part: Part, before: Part) -> bool:
 def _of_hold(hold: m.TxnHold) -> int:
     parts: list[Part] = [*hold.writes, *hold.pushes]
     keys = sum([len(key) + EDGE_OVERHEAD for _, key in hold.after])
-    return len(hold.batch) + keys + sum(map(_bytes_of, parts))
+    return len(hold.batch) + keys + sum(map(bytes_of, parts))
 
 
 def _of_edges(part: WatchKeys | MeetEdges) -> int:
@@ -159,7 +160,8 @@ _CARRIED: dict[type, Callable[[Any], int]] = {
 }
 
 
-def _bytes_of(part: Part) -> int:
+def bytes_of(part: Part) -> int:
+    """What a part has in memory, roughly."""
     carried = _CARRIED.get(type(part))
     return PART_OVERHEAD if carried is None else PART_OVERHEAD + carried(part)
 
@@ -178,14 +180,14 @@ class Outbox:
         """A record of the home shard has a part for a target."""
         self._lines.setdefault(target, {})[number, index] = part
         self.parts += 1
-        self.bytes += _bytes_of(part)
+        self.bytes += bytes_of(part)
 
     def delivered(self, target: int, number: int, index: int) -> None:
         """The target has carried out its parts up to this one."""
         line, last = self._lines.get(target, {}), (number, index)
         for at in list(takewhile(lambda at: at <= last, line)):
             self.parts -= 1
-            self.bytes -= _bytes_of(line.pop(at))
+            self.bytes -= bytes_of(line.pop(at))
         if not line:
             self._lines.pop(target, None)
 
@@ -216,7 +218,7 @@ class Outbox:
         at most so many, and so many bytes, but one in any case. All before them are carried out."""
         found: list[Packed] = []
         for (number, index), part in self._lines.get(target, {}).items():
-            most_bytes -= _bytes_of(part)
+            most_bytes -= bytes_of(part)
             if number > safe or len(found) >= most or (found and most_bytes < 0):
                 break
             found.append(_pack(number, index, part))

@@ -114,12 +114,15 @@ class Pushes:
         return None if extra.id is None else self.known_id(shard, stream, extra.id)
 
     def known_id(self, shard: Shard, stream: Stream, message_id: bytes) -> int | None:
-        """The position of a message with this id, if the queue knows one."""
+        """The position of a message with this id, if the queue knows one (-1: it is about to be
+        held)."""
         queue = shard.queues.get(stream.info.id)
         if queue is None:
             return None
         queue.ids.expire(self.kernel.now_us - stream.options.id_window_ms * 1000)
-        held = queue.held.get(message_id)  # it is known at least as long as it is held
+        if message_id in queue.coming:  # it is known from then on, at least as long as it is held
+            return -1
+        held = queue.held.get(message_id)
         return queue.ids.find(message_id) if held is None else held.position
 
     def _check_room(self, shard: Shard, stream: Stream, producer: int, extra: PushExtra) -> None:

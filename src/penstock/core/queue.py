@@ -72,6 +72,7 @@ class QueueShard:
         self.returned = Returned() if self.gangs is None else self.gangs
         self.delayed = Delayed()
         self.held: dict[bytes, Run] = {}
+        self.coming: set[bytes] = set()  # ids of messages to be held that are not committed yet
         self._held_at: dict[int, bytes] = {}  # position: id
         self.holds = Holds()  # of those, the ones that wait for entries of tables
         self.dead: dict[int, Run] = {}
@@ -206,6 +207,7 @@ class QueueShard:
             self.gangs.came(base, header.members)
         if held is not None:
             lane.set_aside(base, count)
+            self.coming.discard(held)
             self.hold(held, Run(base, full(count)))
             came(self, held)
         elif self.keys is not None:

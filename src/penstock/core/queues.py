@@ -382,11 +382,12 @@ class Queues:
             self.kernel.timers.at(due_us, lambda: self._timer(view, queue, due_us))
 
     def _timer(self, view: QueueView, queue: QueueShard, due_us: int) -> None:
+        if self.kernel.shards[queue.shard].queues.get(queue.stream) is not queue:
+            return  # forgotten, deleted, or copied anew since: what is there has its own timer
         if view.timers_us.get(queue.shard) == due_us:
             del view.timers_us[queue.shard]
-            if view.stream in self.kernel.streams:
-                self._sweep(view, queue)
-                self.arrived(queue)
+            self._sweep(view, queue)
+            self.arrived(queue)
 
     def _sweep(self, view: QueueView, queue: QueueShard) -> None:
         stream = self.kernel.streams[view.stream]

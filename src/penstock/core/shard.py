@@ -148,7 +148,11 @@ class Shard:
                 meta.producer, meta.instance, meta.sequence, meta.count, meta.base, now_us
             )
         if meta.id and meta.stream in self.streams and meta.base < STAGED:
-            self.queue(meta.stream).ids.add(meta.id, meta.base, now_us)
+            queue = self.queue(meta.stream)
+            queue.ids.expire(now_us - queue.options.id_window_ms * 1000)
+            queue.ids.add(meta.id, meta.base, now_us)
+            if meta.held:
+                queue.coming.add(meta.id)
 
     def level_in_turn(self, level: Durability) -> Durability:
         """The level for the next push: pushes become visible in the order of the log, so that a
@@ -187,6 +191,7 @@ class Shard:
         else:
             queue = self.queue(meta.stream)
             queue.lost(meta.base, meta.count)
+            queue.coming.discard(meta.id)
             came(queue, meta.id)
 
     def noted(self, note: records.Note, number: int, now_us: int) -> None:

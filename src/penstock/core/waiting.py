@@ -10,6 +10,10 @@ import xxhash
 
 from penstock.core.runs import Run, run_of, window
 
+# Places in a heap whose runs have left: so many are not worth a look. Whoever serves the queue
+# comes across them one by one; whoever only folds its log never looks at what is first.
+SPARE_PLACES = 1000
+
 
 class Returned:
     """Runs that are ready out of turn, lowest position (highest priority, oldest) first."""
@@ -26,6 +30,8 @@ class Returned:
         self.runs[run.position] = run
         self.messages += run.messages
         heappush(self._heap, run.position)
+        if len(self._heap) > 2 * len(self.runs) + SPARE_PLACES:
+            self._heap = sorted(self.runs)
 
     def head(self) -> int | None:
         """The position of the first run."""
@@ -71,6 +77,8 @@ class Delayed:
         self._due[run.position] = due_us
         self.messages += run.messages
         heappush(self._heap, (due_us, run.position))
+        if len(self._heap) > 2 * len(self.runs) + SPARE_PLACES:
+            self._heap = sorted((due, position) for position, due in self._due.items())
 
     def due(self, now_us: int) -> list[Run]:
         """Takes out the runs whose time has come."""

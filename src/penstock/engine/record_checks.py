@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.cluster.replication.messages import Record, Records
 from penstock.core.changes import read_changes, read_grants
+from penstock.core.holds import check_waits
 from penstock.core.records import (
     Kind,
     read_forward,
@@ -58,6 +59,8 @@ def _check(kind: int, record: Record) -> None:
         push = read_push(meta)
         if record.payload is None:
             raise ProtocolError("a push without a batch")
+        if push.waits:
+            check_waits(push.waits)
         _check_batch(record.payload, push.base)
         return
     reader = _READERS.get(kind)

@@ -14,6 +14,7 @@ from penstock.wire.buffers import Buffer
 
 MAX_BACKOFF_MS = 3_600_000
 MAX_RETRIES = 1000
+MAX_ERROR_TEXT = 32_000  # characters that are told of what an exception says
 
 
 class Status(IntEnum):
@@ -81,10 +82,24 @@ class Failure(msgspec.Struct, array_like=True):
 
     @classmethod
     def of(cls, error: BaseException, traceback: str = "") -> Failure:
-        """What is told of this one."""
+        """What is told of this one. Whatever it says, it can be told."""
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        return cls(f"{module}{kind.__qualname__}", str(error), traceback)
+        name = f"{module}{kind.__qualname__}"
+        return cls(*map(_as_text, (name, _said_by(error), traceback)))
+
+
+def _said_by(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except Exception as problem:  # the code of strangers
+        return f"(what it says is not known: {type(problem).__qualname__})"
+    return said if len(said) <= MAX_ERROR_TEXT else f"{said[:MAX_ERROR_TEXT]}…"
+
+
+def _as_text(said: str) -> str:
+    """Names of files, for one, may have halves of characters in them, which cannot be sent."""
+    return said.encode("utf-8", "backslashreplace").decode()
 
 
 encode: Callable[[msgspec.Struct], bytes] = msgspec.msgpack.Encoder().encode

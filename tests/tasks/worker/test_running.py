@@ -47,6 +47,19 @@ def broken(number: int) -> int:
     return number // 0
 
 
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even that")
+
+
+def raises(what: str) -> None:
+    raise {
+        "no text": OSError("no file '\udcff'"),
+        "long": ValueError("x" * 5_000_000),
+        "speechless": SpeechlessError(),
+    }[what]
+
+
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> Runner:
     """One that may run undeclared functions of a package which also imports others."""
@@ -59,7 +72,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Runner:
     vars(module).update(own=own, os=os, system=os.system, join=os.path.join, int=int)
     monkeypatch.setitem(sys.modules, MODULE, module)
     registry = Registry()
-    for function in (declared, declared_async, told, broken):
+    for function in (declared, declared_async, told, broken, raises):
         registry.add(Task(function, function.__name__, TaskOptions()))
     return Runner(registry, CODEC, "here", [MODULE])
 
@@ -101,6 +114,18 @@ def test_a_failure_is_told_from_the_function_on(runner: Runner):
     assert failure.kind == "ZeroDivisionError"
     assert "in broken" in failure.traceback
     assert running.__file__ not in failure.traceback
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [("no text", "OSError"), ("long", "ValueError"), ("speechless", "SpeechlessError")],
+)
+def test_whatever_is_raised_can_be_told(runner: Runner, what: str, kind: str):
+    """An executor that could not say it would die of it; a table that could not take it, too."""
+    outcome = run(runner, "raises", what, keep_ms=1)
+    assert outcome.status == Status.FAILED
+    assert read_failure(outcome.result).kind.endswith(kind)
+    assert len(encode(outcome)) < running.MAX_KEPT_BYTES
 
 
 def test_bytes_that_are_no_call(runner: Runner):

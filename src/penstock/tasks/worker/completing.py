@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
 
 from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncDelivery
-from penstock.errors import ConflictError, PenstockError
+from penstock.errors import ConflictError, InvalidError, PenstockError
 from penstock.tasks.envelope import Status, mark_of
-from penstock.tasks.names import NOBODY, cancel_key, client_of
+from penstock.tasks.names import NOBODY, cancel_key, client_of, shown
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.figures import Figures
 from penstock.tasks.worker.jobs import Job
@@ -96,18 +98,18 @@ class Completer:
         return taken
 
     async def _settle(self, over: list[Over]) -> None:
-        """Commits them together; if one of them came too late, the others without it."""
+        """Commits them together; if one of them cannot be, the others without it."""
         pause_s = PAUSE_S
         while True:
             try:
                 await self._transaction(over).commit()
-            except ConflictError:
-                await self._settle_apart(over)
-                return
-            except PenstockError as error:
-                if not error.retriable or self._fabric._connection.closed:
+            except Exception as error:  # of whatever kind: the others must not suffer for it
+                if self._fabric._connection.closed:
                     self._settled([each.job for each in over])
                     raise
+                if not isinstance(error, PenstockError) or not error.retriable:
+                    await self._settle_apart(over, error)
+                    return
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
             else:
@@ -115,14 +117,30 @@ class Completer:
                 self._settled([each.job for each in over])
                 return
 
-    async def _settle_apart(self, over: list[Over]) -> None:
-        if len(over) == 1:
-            self._figures.refused += 1
-            self._settled([over[0].job])
+    async def _settle_apart(self, over: list[Over], error: Exception) -> None:
+        if len(over) > 1:
+            half = len(over) // 2
+            try:
+                await self._settle(over[:half])
+            finally:
+                await self._settle(over[half:])
             return
-        half = len(over) // 2
-        await self._settle(over[:half])
-        await self._settle(over[half:])
+        (only,) = over
+        if isinstance(error, ConflictError):
+            self._figures.refused += 1
+        elif isinstance(error, PenstockError) and not isinstance(error, InvalidError):
+            _log.error("an outcome was not committed; its task will be run again: %s", error)
+        else:
+            self._bury(only, error)
+        self._settled([only.job])
+
+    def _bury(self, over: Over, error: Exception) -> None:
+        """Nobody takes this outcome, and nobody would take the next: the task is not lost, but it
+        is not run again and again."""
+        name = shown(over.job.call.task)
+        _log.error("no outcome of task %s is taken; it is a dead letter now: %s", name, error)
+        with suppress(PenstockError):  # then its lease runs out, and this is found out once more
+            next(islice(over.delivery, over.job.row, None)).dead()
 
     def _transaction(self, over: Sequence[Over]) -> AsyncTransaction:
         transaction = self._fabric.transaction()

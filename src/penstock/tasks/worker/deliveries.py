@@ -33,6 +33,7 @@ class Deliveries:
         self._leases = Leases(int(lease_s * 1e6))
         self._numbers = itertools.count(1)
         self._held: dict[int, AsyncDelivery] = {}
+        self._extending: set[int] = set()
 
     def add(self, delivery: AsyncDelivery, since_us: int) -> int:
         """Takes in a delivery whose leases began then, or later; its number."""
@@ -75,20 +76,28 @@ class Deliveries:
         self._release(number, rows)
 
     async def extend(self) -> None:
-        """Extends leases for as long as their rows are not settled; for ever."""
-        while True:
-            await asyncio.sleep(self._lease_s / _LOOKS)
-            due = self._leases.due(now_us())
-            await asyncio.gather(*[self._extend(number, rows) for number, rows in due])
+        """Extends leases for as long as their rows are not settled; for ever. One whose owner does
+        not answer holds up none of the others."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(self._lease_s / _LOOKS)
+                for number, rows in self._leases.due(now_us()):
+                    if number in self._extending:
+                        self._leases.failed(number)
+                    else:
+                        self._extending.add(number)
+                        group.create_task(self._extend(number, self._held[number], rows))
 
-    async def _extend(self, number: int, rows: list[int]) -> None:
+    async def _extend(self, number: int, delivery: AsyncDelivery, rows: list[int]) -> None:
         try:
-            await self._held[number].extend(self._lease_s, rows)
+            await delivery.extend(self._lease_s, rows)
         except ConflictError:
             pass  # a row was settled meanwhile; or lost, and then its outcome will be refused
         except PenstockError as error:
             _log.warning("leases were not extended: %s", error)
             self._leases.failed(number)
+        finally:
+            self._extending.discard(number)
 
     def _release(self, number: int, rows: Sequence[int]) -> None:
         if self._leases.settled(number, rows):
