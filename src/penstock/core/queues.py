@@ -81,8 +81,7 @@ class Queues:
 
     def check_push(self, stream: Stream, header: Header, keyed: bool, held: bool) -> None:
         """Raises what is wrong with a push to this queue, whatever it holds already."""
-        ordered = stream.options.ordered
-        if ordered == "no":
+        if (ordered := stream.options.ordered) == "no":
             return
         if header.priority or header.due_us:
             raise InvalidError("an ordered queue takes no priority and no delay")
@@ -353,12 +352,12 @@ class Queues:
                 raise NotFoundError(f"there is no shard {item.shard}")
             self.kernel.served(item.shard)
             raise LeaseLostError(f"shard {item.shard} has no messages of this queue")
-        now_us, leases = self.kernel.now_us, queue.leases
-        change = rules.settle(queue, item, now_us)
+        leases = queue.leases
+        change = rules.settle(queue, item, self.kernel.now_us)
         if change is None:
             return item.messages
         before = leases.messages
-        queue.changed(change, now_us)
+        queue.changed(change, self.kernel.now_us)
         changes.setdefault(item.shard, []).append(change)
         return item.messages if change.op == _EXTEND else before - leases.messages
 
