@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.index import BatchIndex
+from penstock.core.runs import Run, full
 from penstock.wire.limits import MAX_PRIORITY
 
 LANE_SHIFT = 56
@@ -43,6 +44,21 @@ class Lane:
         else:
             self.skips.clear()
             self.cursor = base + count
+
+    def waiting(self, messages: int) -> list[Run]:
+        """The first fresh messages, a run for each batch; there must be some."""
+        self.pass_skips()
+        runs: list[Run] = []
+        row = self.index.row_of(self.cursor)
+        while messages > 0 and row < self.index.rows_end:
+            stored = self.index.at(row)
+            row += 1
+            if stored.live and stored.base not in self.skips:
+                start = max(stored.base, self.cursor)
+                span = min(messages, stored.base + stored.span - start)
+                runs.append(Run(start, full(span)))
+                messages -= span
+        return runs
 
     def pass_skips(self) -> None:
         """Moves the cursor to the next fresh message; there must be one."""

@@ -145,11 +145,7 @@ class QueueShard:
         runs = sorted(self.returned.runs.values(), key=lambda run: run.position)[:messages]
         for lane in self.lanes.values():
             if lane.fresh:
-                lane.pass_skips()
-                stored = lane.index.find(lane.cursor)
-                assert stored is not None
-                span = min(messages, stored.base + stored.span - lane.cursor)
-                runs.append(Run(lane.cursor, full(span)))
+                runs += lane.waiting(messages)
         return runs
 
     def first_ready(self) -> int | None:

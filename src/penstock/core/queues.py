@@ -348,7 +348,7 @@ class Queues:
         if change is None:
             return item.messages
         before = leases.messages
-        queue.changed(change, now_us)
+        queue.changed(change, self.kernel.now_us)
         changes.setdefault(item.shard, []).append(change)
         return item.messages if change.op == _EXTEND else before - leases.messages
 
