@@ -205,6 +205,24 @@ def test_what_was_heard_while_a_node_was_asked_is_not_over():
     assert route.next() == Pop(5, 9)
 
 
+def test_answers_that_overtake_each_other_end_no_fill_that_is_yet_to_come():
+    """Two pops go one way at once: the one that found nothing hears of it first."""
+    route, owner = PopRoute(), QueueOwner()
+    assert owner.ask(1) == ()
+    assert owner.filled(7, 1) == [1]
+    route.listed(owner.ask(1))
+    assert route.next() == route.next() == Pop(7, 1)
+    route.empty(7, 1)
+    route.found(7, 1)
+    todo = route.next()
+    assert isinstance(todo, Pop)
+    route.empty(7, todo.fill)
+    ask = route.next()
+    assert isinstance(ask, Ask)
+    assert owner.ask(1, ask.emptied) == ()
+    assert owner.filled(7, 2) == [1]
+
+
 def test_who_cannot_be_reached_is_not_said_to_be_empty():
     route = PopRoute()
     route.listed([Hint(5, 8)])

@@ -76,12 +76,13 @@ class PopRoute:
         return Ask(tuple(Hint(node, fill) for node, fill in self._untold.items()))
 
     def found(self, node: int, messages: int) -> None:
-        """A node gave messages: it is asked again."""
+        """A node gave messages: it is asked again. Of which fill they were is not known: nothing
+        may be said to be over later that was not heard of, as that fill may be yet to come."""
         if messages < 1:
             raise InvalidError(f"{messages} messages are none: the node is empty")
         self._last = node
         self._parked = False
-        self._open.setdefault(node, self._emptied.get(node, _NEVER) + 1)
+        self._open.setdefault(node, self._emptied.get(node, 0))
 
     def empty(self, node: int, fill: int) -> None:
         """A node had none: this fill is over. It is the one that was heard of when the node was
