@@ -3,6 +3,9 @@ consumers park only when all is empty, whatever becomes of the notices."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +66,15 @@ class Fabric(RuleBasedStateMachine):
     @rule(consumer=st.integers(0, CONSUMERS - 1))
     def step(self, consumer: int) -> None:
         self.advance(consumer)
+
+    @rule(consumer=st.integers(0, CONSUMERS - 1))
+    def two_go_at_once(self, consumer: int) -> None:
+        """Pops of one client; the answer of the second is there first."""
+        todo = self.routes[consumer].next()
+        if isinstance(todo, Pop):
+            first, second = self.asked(consumer, todo), self.asked(consumer, todo)
+            second()
+            first()
 
     def advance(self, consumer: int) -> bool:
         """What the route says; whether there was something to do."""
@@ -127,6 +139,10 @@ class Fabric(RuleBasedStateMachine):
             assert self.visits - visits <= left + empty
 
     def visit(self, consumer: int, todo: Pop) -> None:
+        self.asked(consumer, todo)()
+
+    def asked(self, consumer: int, todo: Pop) -> Callable[[], None]:
+        """A node is asked; what has its answer arrive."""
         node = todo.node
         self.visits += 1
         over = self.over[consumer].get(node)
@@ -134,13 +150,19 @@ class Fabric(RuleBasedStateMachine):
         if self.held[node]:
             self.held[node] -= 1
             self.popped += 1
-            self.routes[consumer].found(node, 1)
             if not self.held[node]:
                 self.notify(node)
-        else:
-            over = self.fills[node] if self.nodes_say else todo.fill
-            self.routes[consumer].empty(node, over)
-            self.over[consumer][node] = over
+            return partial(self.found, consumer, node)
+        seen = self.fills[node] if self.nodes_say else todo.fill
+        return partial(self.empty, consumer, node, seen)
+
+    def found(self, consumer: int, node: int) -> None:
+        self.routes[consumer].found(node, 1)
+        self.over[consumer].pop(node, None)
+
+    def empty(self, consumer: int, node: int, over: int) -> None:
+        self.routes[consumer].empty(node, over)
+        self.over[consumer][node] = over
 
     def notify(self, node: int) -> None:
         self.notices.append((self.held[node], node, self.fills[node]))
