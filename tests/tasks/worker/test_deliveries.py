@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -32,10 +32,7 @@ class Leased:
     def nack(self, delay: float, rows: Sequence[int], counted: bool) -> None:
         raise LimitError("too many settlements wait for their answers")
 
-    def __iter__(self) -> Iterator[Leased]:
-        return iter([self])
-
-    def dead(self) -> None:
+    def dead(self, rows: Sequence[int]) -> None:
         raise LimitError("too many settlements wait for their answers")
 
     async def extend(self, seconds: float, rows: Sequence[int]) -> None:

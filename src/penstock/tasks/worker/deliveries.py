@@ -71,11 +71,8 @@ class Deliveries:
     def bury(self, number: int, rows: Sequence[int]) -> None:
         """Rows that are no tasks: nobody can be told, but they are not lost."""
         _log.error("%d messages cannot be read as tasks; they are dead letters now", len(rows))
-        chosen = set(rows)
-        for row, message in enumerate(self._held[number]):
-            if row in chosen:
-                with self._or_lease_ends():
-                    message.dead()
+        with self._or_lease_ends():
+            self._held[number].dead(rows)
         self._release(number, rows)
 
     @contextmanager
