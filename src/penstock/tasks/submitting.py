@@ -70,8 +70,9 @@ class Submitting(Generic[F]):
         form = self._caller.form(call[0], options, KEEP_S, reply)
         if options.task_id is None:
             return self._caller.new_id(), form, _terms(options)
-        if not form.keep_ms:  # who submits it again must find the outcome of the first time
-            form = form._replace(keep_ms=milliseconds("keep", KEEP_S))
+        # Who submits it again, as long as the queue knows the name, must find the outcome of the
+        # first time: it is told nothing else.
+        form = form._replace(keep_ms=max(form.keep_ms, milliseconds("keep", KEEP_S)))
         return named_task_id(options.task_id), form, _terms(options)._replace(named=True)
 
     def _parcel(

@@ -11,7 +11,6 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import islice
 
 from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncDelivery
@@ -140,7 +139,7 @@ class Completer:
         name = shown(over.job.call.task)
         _log.error("no outcome of task %s is taken; it is a dead letter now: %s", name, error)
         with suppress(PenstockError):  # then its lease runs out, and this is found out once more
-            next(islice(over.delivery, over.job.row, None)).dead()
+            over.delivery.dead([over.job.row])
 
     def _transaction(self, over: Sequence[Over]) -> AsyncTransaction:
         transaction = self._fabric.transaction()
