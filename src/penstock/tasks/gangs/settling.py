@@ -9,7 +9,10 @@ import msgspec
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncMessage
 from penstock.client.gangs import GangSeat
-from penstock.tasks.envelope import Failure, Status, TaskOutcome, encode, read_outcome
+from penstock.tasks.blobs.blob import Blob
+from penstock.tasks.blobs.store import BlobStore
+from penstock.tasks.codec import pack_blob
+from penstock.tasks.envelope import Failure, Status, TaskOutcome, encode, mark_of, read_outcome
 from penstock.tasks.gangs.envelope import GangCall, Verdict, decide
 from penstock.tasks.gangs.parts import Ending, EndKind
 from penstock.tasks.names import NOBODY
@@ -24,11 +27,12 @@ class Settling:
     """What the manager of a gang does in the end."""
 
     def __init__(
-        self, fabric: AsyncFabric, streams: OpenStreams, worker: str
+        self, fabric: AsyncFabric, streams: OpenStreams, worker: str, store: BlobStore
     ) -> None:
         self._fabric = fabric
         self._streams = streams
         self._worker = worker
+        self._store = store
 
     async def settle(
         self, seat: GangSeat[AsyncMessage], gang: GangCall, ending: Ending
@@ -39,7 +43,8 @@ class Settling:
         if verdict is Verdict.AGAIN:
             await seat.message.nack(delay_ms / 1000)
             return verdict
-        call, outcome = gang.call, encode(self._outcome(gang, seat.attempt, ending))
+        call, ended = gang.call, self._outcome(gang, seat.attempt, ending)
+        outcome = encode(ended)
         transaction = self._fabric.transaction()
         if verdict is Verdict.FINISH:
             transaction.ack(seat.message)
@@ -49,8 +54,11 @@ class Settling:
             replies = self._streams.replies
             transaction.publish(replies, outcome, key=call.task, partition=call.reply)
         if call.keep_ms:
-            transaction.put(self._streams.results, call.task, outcome, ttl=call.keep_ms / 1000)
+            ttl_s, mark = call.keep_ms / 1000, mark_of(ended.status)
+            transaction.put(self._streams.results, call.task, outcome, ttl=ttl_s, mark=mark)
         await transaction.commit()
+        if verdict is Verdict.FINISH and call.large is not None:
+            await self._store.remove([call.large])
         return verdict
 
     def _outcome(self, gang: GangCall, attempt: int, ending: Ending) -> TaskOutcome:
@@ -58,13 +66,12 @@ class Settling:
         function = gang.call.function
         if ending.kind == EndKind.DONE:
             members = [read_outcome(each) for each in ending.outcomes]
-            # A list of packed values is packed as they are: their classes need not be known here.
-            results = pack([msgspec.Raw(member.result) for member in members])
+            results, blobs = _together(members)
             return TaskOutcome(
                 Status.DONE, results, attempt, self._worker,
                 min(member.popped_us for member in members),
                 min(member.started_us for member in members),
-                max(member.ended_us for member in members), function,
+                max(member.ended_us for member in members), function, blobs,
             )  # fmt: skip
         if ending.outcomes:
             return read_outcome(ending.outcomes[0])
@@ -76,3 +83,13 @@ class Settling:
             Status.FAILED, encode(failure), attempt, self._worker, ended_us=wall_us(),
             function=gang.call.function,
         )  # fmt: skip
+
+
+def _together(members: list[TaskOutcome]) -> tuple[bytes, list[Blob]]:
+    """A list of packed values is packed as they are: their classes need not be known here."""
+    results: list[msgspec.Raw] = []
+    blobs: list[Blob] = []
+    for member in members:
+        results.append(msgspec.Raw(pack_blob(len(blobs)) if member.blobs else member.result))
+        blobs += member.blobs
+    return pack(results), blobs

@@ -16,6 +16,7 @@ from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.client.aio_streams import AsyncQueue
 from penstock.errors import PenstockError
+from penstock.tasks.blobs.carrier import GetPiece, PutPiece
 from penstock.tasks.locality.placing import Placing
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.arriving import Arrivals
@@ -35,6 +36,7 @@ from penstock.tasks.worker.jobs import (
     Send,
     TakeBack,
 )
+from penstock.tasks.worker.large import LargeValues
 from penstock.tasks.worker.neighbours import Neighbours
 from penstock.tasks.worker.outcomes import broken_outcome
 from penstock.tasks.worker.pacing import Pacing
@@ -65,7 +67,10 @@ class Puller:
         self._name = name
         self._deliveries = Deliveries(settings.lease_s, self.figures)
         self._arrivals = Arrivals(fabric, streams)
-        self._completer = Completer(fabric, streams, self.figures, self._deliveries.settled)
+        self._large = LargeValues(fabric, settings)
+        self._completer = Completer(
+            fabric, streams, self.figures, self._deliveries.settled, self._large.arguments_over
+        )
         self._pacing = Pacing(streams.control, self._ready, self._deliveries.give_back)
         self._crew = Crew(settings, name, self._heard, self._lost)
         self._room = asyncio.Event()
@@ -100,6 +105,7 @@ class Puller:
                 self._arrivals.watch_cancels(self._cancelled),
                 Scheduling(self._streams.queue, self._streams.control).run(),
                 self._crew.failed(),
+                self._large.sweep(),
             ]
             if self._neighbours is not None:
                 duties.append(self._pull(self._neighbours.queue, moved=True))
@@ -125,6 +131,7 @@ class Puller:
         if self._ticking is not None:
             self._ticking.cancel()
         await self._pacing.close()
+        await self._large.close()
         await self._crew.close()
         if self._neighbours is not None:
             with suppress(PenstockError):
@@ -246,6 +253,9 @@ class Puller:
     # --- what executors say ----------------------------------------------------------------
 
     def _heard(self, executor: AnyExecutor, message: ToPuller) -> None:
+        if isinstance(message, PutPiece | GetPiece):
+            self._large.carry(executor, message)
+            return
         if isinstance(message, Results):
             self.figures.busy_us += sum([each.took_us for each in message.ended])
             self.dispatch.ended(executor.number, message.ended, now_us())
