@@ -76,6 +76,7 @@ class Puller:
         self._room = asyncio.Event()
         self._over = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
+        self._tick_s = 0.0  # when that is due, by the loop's clock
         self._work: list[asyncio.Task[None]] = []
         self._popping: set[asyncio.Task[AsyncDelivery | None]] = set()
         self._neighbours: Neighbours | None = None
@@ -171,7 +172,7 @@ class Puller:
         """Pulls from a queue for ever. `moved`: what is there was sent by other hosts."""
         pause_s = PAUSE_S
         while True:
-            wanted = self.dispatch.wanted()
+            wanted = self.dispatch.wanted(now_us())
             if not wanted:
                 self._room.clear()
                 await self._room.wait()
@@ -209,7 +210,7 @@ class Puller:
 
     async def _adopt(self, queue: AsyncQueue) -> None:
         """Takes some of what was sent to a host that has no worker any more."""
-        wanted, asked_us = self.dispatch.wanted(), now_us()
+        wanted, asked_us = self.dispatch.wanted(now_us()), now_us()
         if wanted:
             delivery = await queue.pop_batch(wanted, lease=self._settings.lease_s)
             if delivery is not None:
@@ -224,7 +225,7 @@ class Puller:
             self._deliveries.bury(number, unreadable)
         if self._neighbours is not None:
             jobs = self._neighbours.take(jobs, delivery, moved)
-            jobs += await self._neighbours.due(self.dispatch.wanted() - len(jobs))
+            jobs += await self._neighbours.due(self.dispatch.wanted(now_us()) - len(jobs))
         await self._begin(jobs)
 
     async def _begin(self, jobs: Sequence[Job]) -> None:
@@ -291,7 +292,7 @@ class Puller:
             self._completer.add(finished)
         if self.dispatch.draining and not self.dispatch.jobs:
             self._over.set()
-        if self.dispatch.wanted():
+        if self.dispatch.wanted(now_us()):
             self._room.set()
         self._schedule_tick()
 
@@ -327,10 +328,17 @@ class Puller:
     # --- time ------------------------------------------------------------------------------
 
     def _schedule_tick(self) -> None:
-        after_us = self.dispatch.tick_us()
-        if after_us is not None and self._ticking is None:
-            loop = asyncio.get_running_loop()
-            self._ticking = loop.call_later(after_us / 1e6, self._tick)
+        after_us = self.dispatch.tick_us(now_us())
+        if after_us is None:
+            return
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + after_us / 1e6
+        if self._ticking is not None:
+            if self._tick_s <= due_s:
+                return
+            self._ticking.cancel()
+        self._tick_s = due_s
+        self._ticking = loop.call_later(after_us / 1e6, self._tick)
 
     def _tick(self) -> None:
         self._ticking = None
