@@ -37,8 +37,11 @@ def test_fields_that_an_older_release_did_not_send_get_their_defaults() -> None:
 
 def test_known_calls_keep_their_bytes() -> None:
     assert encode(CALL).hex() == (
-        "9ba36d3a66c40492910780c410" + "69" * 16 + "03ce000f424002cd01f464cdea6091c40170a162"
+        "9ca36d3a66c40492910780c410" + "69" * 16 + "03ce000f424002cd01f464cdea6091c40170a162c0"
     )
+    before_blobs = "9ba36d3a66c40492910780c410" + "69" * 16
+    before_blobs += "03ce000f424002cd01f464cdea6091c40170a162"
+    assert read_call(bytes.fromhex(before_blobs)) == CALL
 
 
 @settings(deadline=None)
@@ -65,6 +68,7 @@ def test_streams_of_a_task_set() -> None:
         "tasks.nightly.results",
         "tasks.nightly.gangs",
         "tasks.nightly.control",
+        "tasks.nightly.blobs",
     )
     with pytest.raises(TooLargeError):
         names.streams_of("x" * 190)

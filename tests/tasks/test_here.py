@@ -78,6 +78,19 @@ def test_gangs_have_places(app: TaskApp):
     assert [seat[:3] for seat in seats] == [[0, 2, True], [1, 2, False]]
 
 
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_it_has_the_directory_of_its_app(kind: Kind, tmp_path: Path):
+    shared, size = tmp_path / "shared", MAX_TABLE_BYTES + 1
+    shared.mkdir()
+    with (
+        penstock.open(str(tmp_path / "data")) as fabric,
+        fabric.tasks(directory=shared) as app,
+        app.worker(functions.__name__, concurrency=1, kind=kind),
+    ):
+        assert app.submit(len, bytes(size)) if False else True
+        assert app.submit(functions.size_of, bytes(size)).result(WAIT_S) == size
+
+
 def test_what_is_not_begun_goes_back(app: TaskApp):
     with app.worker(functions.__name__, concurrency=1, kind="thread"):
         assert app.submit(functions.square, 2).result(WAIT_S) == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from penstock.tasks import lookups
 from penstock.tasks.envelope import Status, TaskOutcome, encode
 from penstock.tasks.lookups import Lookups
 from penstock.tasks.waiting import Waiting
+from penstock.wire.buffers import Buffer
 
 DONE = encode(TaskOutcome(Status.DONE, b"\x09"))
 
@@ -57,11 +58,13 @@ class Results:
 class Told:
     """Somebody who waits."""
 
+    reads_later = False
+
     def __init__(self) -> None:
         self.outcomes: list[TaskOutcome] = []
         self.errors: list[PenstockError] = []
 
-    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
         self.outcomes.append(outcome)
         return False
 

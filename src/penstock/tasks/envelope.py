@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ProtocolError
+from penstock.tasks.blobs.blob import Blob
 from penstock.tasks.names import NOBODY
 from penstock.wire.buffers import Buffer
 
@@ -56,6 +57,8 @@ class TaskCall(msgspec.Struct, array_like=True):
     """Ids of the tasks whose results are arguments."""
     block: str = ""
     """The data that it works on, for locality."""
+    large: Blob | None = None
+    """Where the arguments are, if they are too large to stand here."""
 
 
 class TaskOutcome(msgspec.Struct, array_like=True):
@@ -70,6 +73,8 @@ class TaskOutcome(msgspec.Struct, array_like=True):
     started_us: int = 0
     ended_us: int = 0
     function: str = ""
+    blobs: list[Blob] = []
+    """Where large values are that `result` only refers to."""
 
 
 class Failure(msgspec.Struct, array_like=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from penstock.tasks.envelope import Status, TaskOutcome
 from penstock.tasks.errors import TaskCancelledError
 from penstock.tasks.names import shown
 from penstock.tasks.waiting import error_of
+from penstock.wire.buffers import Buffer
 
 _ENDINGS = [status.name.lower() for status in Status]
 R = TypeVar("R")
@@ -33,6 +34,8 @@ class TaskRef(Parent):
 class TaskHandle(Parent):
     """What futures of both kinds know of their task."""
 
+    reads_later = False
+
     def __init__(self, task: bytes, codec: Codec, function: str = "", kept: bool = True) -> None:
         self.id = task
         self.kept = kept
@@ -51,7 +54,7 @@ class TaskHandle(Parent):
     def settled(self) -> None:
         """Nothing is left to do when several outcomes came together."""
 
-    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
         """The task has ended. Who hears of it again has nothing new to say."""
         if self._ending != "submitted":
             return False
@@ -60,7 +63,7 @@ class TaskHandle(Parent):
         try:
             error = error_of(task, outcome)
             if error is None:
-                value = self._codec.unpack(outcome.result)
+                value = self._codec.unpack(outcome.result, large)
             self._ending = _ENDINGS[outcome.status]
         except PenstockError as unreadable:
             error, self._ending = unreadable, "lost"

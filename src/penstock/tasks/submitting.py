@@ -45,8 +45,9 @@ class Submitting(Generic[F]):
                 "a gang cannot depend on other tasks",
                 advice="Submit it from a task that depends on them.",
             )
-        value = pack_gang(read_call(alone.values[0]), on_loss)
-        return future, Parcel(alone.tasks, [value], future, alone.terms._replace(members=size))
+        alone.values = [pack_gang(read_call(alone.values[0]), on_loss)]
+        alone.terms = alone.terms._replace(members=size)
+        return future, alone
 
     def posted(self, call: Call, options: CallOptions) -> tuple[TaskRef, Parcel]:
         """A call whose outcome nobody waits for."""
@@ -84,13 +85,16 @@ class Submitting(Generic[F]):
         on_failure: str,
         future: F | None = None,
     ) -> Parcel:
-        value, parents = self._caller.call(form, call[1], call[2], task)
-        if not parents:
-            return Parcel([task], [value], future, terms)
-        if terms.delay_s:
-            raise InvalidError("a task that depends on others cannot be delayed as well")
-        dependence = dependence_of(parents, on_failure, form)
-        return Parcel([task], [value], future, terms._replace(held=True), dependence)
+        sent = self._caller.sent(form, call[1], call[2], task, terms.delay_s)
+        dependence = None
+        if sent.parents:
+            if terms.delay_s:
+                raise InvalidError("a task that depends on others cannot be delayed as well")
+            dependence = dependence_of(sent.parents, on_failure, form)
+            terms = terms._replace(held=True)
+        parcel = Parcel([task], [sent.value], future, terms, dependence, form.keep_ms)
+        parcel.add_large(sent.large)
+        return parcel
 
 
 def _terms(options: CallOptions) -> Terms:

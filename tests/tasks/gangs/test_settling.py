@@ -12,6 +12,9 @@ from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncMessage
 from penstock.client.gangs import GangSeat
 from penstock.errors import InvalidError, LeaseLostError, PenstockError, UnavailableError
+from penstock.tasks.blobs.blob import new_blob
+from penstock.tasks.blobs.store import BlobStore
+from penstock.tasks.codec import Codec, pack_blob
 from penstock.tasks.envelope import (
     Failure,
     Status,
@@ -19,13 +22,14 @@ from penstock.tasks.envelope import (
     TaskOutcome,
     encode,
 )
-from penstock.tasks.gangs import settling
+from penstock.tasks.gangs import settling as settling_module
 from penstock.tasks.gangs.envelope import GangCall, Verdict
 from penstock.tasks.gangs.parts import Ending, EndKind
-from penstock.tasks.gangs.settling import Settling
+from penstock.tasks.gangs.settling import Settling, _together
 from penstock.tasks.streams import OpenStreams
 
 TASK = bytes(16)
+CODEC = Codec(lambda _: False)
 
 
 class Fabric:
@@ -74,7 +78,9 @@ def settled(fabric: Fabric, ending: Ending) -> tuple[Verdict, Message]:
     seat = cast("GangSeat[AsyncMessage]", SimpleNamespace(message=message, attempt=1))
     streams = cast("OpenStreams", SimpleNamespace(results=None))
     gang = GangCall(TaskCall("f", b"", TASK, keep_ms=1000))
-    work = Settling(cast("AsyncFabric", fabric), streams, "here").settle(seat, gang, ending)
+    store = cast("BlobStore", None)  # nothing here is large
+    settling = Settling(cast("AsyncFabric", fabric), streams, "here", store)
+    work = settling.settle(seat, gang, ending)
     return asyncio.run(cast("Any", work)), message
 
 
@@ -86,7 +92,7 @@ def done() -> Ending:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "PAUSE_S", 0.001)
+    monkeypatch.setattr(settling_module, "PAUSE_S", 0.001)
 
 
 def test_what_depends_on_a_gang_hears_how_it_ended() -> None:
@@ -115,3 +121,21 @@ def test_a_node_that_is_away_for_a_moment_does_not_make_it_run_again() -> None:
 def test_a_lease_that_is_lost_is_told() -> None:
     with pytest.raises(LeaseLostError):
         settled(Fabric(LeaseLostError("late")), done())
+
+
+def test_small_and_large_results_come_back_by_rank() -> None:
+    """As they were packed, large values by reference."""
+    values = [7, (1, 2), "x", {"deep": [3.5]}]
+    large = {1, 3}
+    members: list[TaskOutcome] = []
+    for rank, value in enumerate(values):
+        packed = CODEC.pack(value)
+        if rank in large:
+            blob = new_blob(bytes([rank] * 16), len(packed), 0.0, False, "x")
+            members.append(TaskOutcome(0, pack_blob(0), blobs=[blob]))
+        else:
+            members.append(TaskOutcome(0, packed))
+    result, blobs = _together(members)
+    assert [blob.task[0] for blob in blobs] == [1, 3]
+    stored = [CODEC.pack(values[blob.task[0]]) for blob in blobs]
+    assert CODEC.unpack(result, stored) == values

@@ -15,6 +15,7 @@ from penstock.tasks.codec.kinds import Kind
 from penstock.tasks.codec.pickles import pack_signed
 from penstock.tasks.codec.scalars import PACKERS, pack_int
 from penstock.tasks.errors import SerialisationError
+from penstock.wire.buffers import Buffer
 
 PLAIN = frozenset({int, str, float, bool, type(None), bytes})  # msgpack keeps them as they are
 _WITHOUT_INT = PLAIN - {int}
@@ -25,7 +26,7 @@ _SUPPORTED = (
 encode = msgspec.msgpack.Encoder().encode
 
 
-def _ext(kind: Kind, data: bytes) -> Ext:
+def _ext(kind: Kind, data: Buffer) -> Ext:
     return Ext(int(kind), data)  # msgspec takes no subclass of int
 
 

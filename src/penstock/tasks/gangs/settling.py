@@ -12,14 +12,10 @@ from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncMessage
 from penstock.client.gangs import GangSeat
 from penstock.errors import InvalidError, PenstockError
-from penstock.tasks.envelope import (
-    Failure,
-    Status,
-    TaskOutcome,
-    encode,
-    mark_of,
-    read_outcome,
-)
+from penstock.tasks.blobs.blob import Blob
+from penstock.tasks.blobs.store import BlobStore
+from penstock.tasks.codec import pack_blob
+from penstock.tasks.envelope import Failure, Status, TaskOutcome, encode, mark_of, read_outcome
 from penstock.tasks.gangs.envelope import GangCall, Verdict, decide
 from penstock.tasks.gangs.parts import Ending, EndKind
 from penstock.tasks.names import NOBODY
@@ -38,11 +34,12 @@ class Settling:
     """What the manager of a gang does in the end."""
 
     def __init__(
-        self, fabric: AsyncFabric, streams: OpenStreams, worker: str
+        self, fabric: AsyncFabric, streams: OpenStreams, worker: str, store: BlobStore
     ) -> None:
         self._fabric = fabric
         self._streams = streams
         self._worker = worker
+        self._store = store
 
     async def settle(
         self, seat: GangSeat[AsyncMessage], gang: GangCall, ending: Ending
@@ -74,9 +71,12 @@ class Settling:
                 if not error.retriable or self._fabric._connection.closed:
                     raise
             else:
-                return verdict
+                break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        if verdict is Verdict.FINISH and gang.call.large is not None:
+            await self._store.remove([gang.call.large])
+        return verdict
 
     def _transaction(
         self, seat: GangSeat[AsyncMessage], gang: GangCall, verdict: Verdict, outcome: TaskOutcome
@@ -100,13 +100,12 @@ class Settling:
         function = gang.call.function
         if ending.kind == EndKind.DONE:
             members = [read_outcome(each) for each in ending.outcomes]
-            # A list of packed values is packed as they are: their classes need not be known here.
-            results = pack([msgspec.Raw(member.result) for member in members])
+            results, blobs = _together(members)
             return TaskOutcome(
                 Status.DONE, results, attempt, self._worker,
                 min(member.popped_us for member in members),
                 min(member.started_us for member in members),
-                max(member.ended_us for member in members), function,
+                max(member.ended_us for member in members), function, blobs,
             )  # fmt: skip
         if ending.outcomes:
             return read_outcome(ending.outcomes[0])
@@ -118,3 +117,13 @@ class Settling:
             Status.FAILED, encode(failure), attempt, self._worker, ended_us=wall_us(),
             function=gang.call.function,
         )  # fmt: skip
+
+
+def _together(members: list[TaskOutcome]) -> tuple[bytes, list[Blob]]:
+    """A list of packed values is packed as they are: their classes need not be known here."""
+    results: list[msgspec.Raw] = []
+    blobs: list[Blob] = []
+    for member in members:
+        results.append(msgspec.Raw(pack_blob(len(blobs)) if member.blobs else member.result))
+        blobs += member.blobs
+    return pack(results), blobs

@@ -44,7 +44,7 @@ class Over:
 
 class Completer:
     """Commits what is over. `settled` is told of jobs whose lease is of no use any more: their
-    transaction is committed, or was refused."""
+    transaction is committed, or was refused. `committed` is told of the former."""
 
     def __init__(
         self,
@@ -52,11 +52,13 @@ class Completer:
         streams: OpenStreams,
         figures: Figures,
         settled: Callable[[Sequence[Job]], None],
+        committed: Callable[[Sequence[Over]], None] = lambda _: None,
     ) -> None:
         self._fabric = fabric
         self._streams = streams
         self._figures = figures
         self._settled = settled
+        self._committed = committed
         self._waiting: dict[int, deque[Over]] = {}  # by shard
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -113,6 +115,7 @@ class Completer:
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
             else:
                 self._count(over)
+                self._committed(over)
                 self._settled([each.job for each in over])
                 return
 

@@ -89,7 +89,7 @@ class Crew:
         settings = self._settings
         setup = Setup(
             list(settings.modules), list(settings.allowed), f"{self._name}/{executor.number}",
-            settings.pickle_key,
+            settings.pickle_key, settings.directory,
         )  # fmt: skip
         self._spawn(self._start(executor, setup))
 

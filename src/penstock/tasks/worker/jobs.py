@@ -29,6 +29,8 @@ class Job:
     """Outcomes of the tasks whose results are arguments."""
     expected_us: int = 0
     """How long it was thought to take when it was given to an executor."""
+    ready_us: int = 0
+    """Since when it waits for an executor."""
     cancelled: bool = False
 
 

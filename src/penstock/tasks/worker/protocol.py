@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from penstock.errors import ProtocolError
+from penstock.tasks.blobs.carrier import GetPiece, Piece, PutPiece
 from penstock.tasks.worker.jobs import Ended
 
 MAX_FRAME_BYTES = 1 << 30
@@ -38,6 +39,8 @@ class Setup(_Message):
     allowed: list[str]
     worker: str
     pickle_key: bytes | None = None
+    directory: str = ""
+    """Where very large values are kept as files; empty: nowhere."""
 
 
 class Run(_Message):
@@ -76,8 +79,8 @@ class Returned(_Message):
     numbers: list[int]
 
 
-ToExecutor = Setup | Run | Return
-ToPuller = Ready | Broken | Results | Returned
+ToExecutor = Setup | Run | Return | Piece
+ToPuller = Ready | Broken | Results | Returned | PutPiece | GetPiece
 _encode = msgspec.msgpack.Encoder().encode
 
 
