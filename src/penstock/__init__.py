@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
     from penstock.client.gangs import GangSeat
     from penstock.client.holding import Hold
-    from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
+    from penstock.client.messages import (
+        LeasedMessage,
+        Receipt,
+        Receipts,
+        Refusal,
+        SeenMessage,
+        TopicMessage,
+    )
     from penstock.client.stages import StageToken
     from penstock.consumers.group import ConsumerGroup
     from penstock.embedded import open_fabric as open
@@ -76,6 +83,7 @@ __all__ = [
     "Refusal",
     "Reservation",
     "ReservedPart",
+    "SeenMessage",
     "Session",
     "Split",
     "StageToken",
@@ -109,7 +117,7 @@ _HOMES = {
     "client.stages": "StageToken",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
     "client.gangs": "GangSeat",
-    "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
+    "client.messages": "LeasedMessage Receipt Receipts Refusal SeenMessage TopicMessage",
     "consumers.group": "ConsumerGroup",
     "embedded": "open_fabric",
     "errors": "PenstockError",
