@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.command import Here, on_fabric
-from penstock.cli.output import grid
+from penstock.cli.output import console_for, grid
 from penstock.cli.units import duration, duration_text, size_text
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _print(here: Here, interval: float, once: bool) -> None:
         if here.output.as_json:
             here.output.line(asdict(sample))
         else:
-            _console().print(_screen(sample))
+            console_for().print(_screen(sample))
         if once:
             return
         before = sample
@@ -133,15 +133,6 @@ def topic_row(figures: dict[str, Any]) -> StreamRow:
         "topic", figures["name"], figures["messages"], figures["bytes"],
         sum(part["end"] for part in parts), sum(part["start"] for part in parts),
     )  # fmt: skip
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    from penstock.cli.output import PIPE_WIDTH
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def _screen(sample: Sample) -> Any:

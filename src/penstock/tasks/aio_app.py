@@ -18,6 +18,8 @@ from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
 from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
+from penstock.tasks.watching.observer import Observer
+from penstock.tasks.watching.shells import AsyncWatched
 
 if TYPE_CHECKING:
     from penstock.tasks.progress import TaskProgress
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class AsyncTaskApp:
+class AsyncTaskApp(AsyncWatched):
     """Submits tasks of one task set, and waits for their outcomes; for one event loop."""
 
     def __init__(
@@ -164,6 +166,10 @@ class AsyncTaskApp:
             return True
         await self._link.cancel(chosen)
         return False
+
+    def _observer(self) -> Observer:
+        self._check_open()
+        return self._link.observer
 
     @property
     def schedules(self) -> AsyncSchedules:

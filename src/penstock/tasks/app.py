@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import as_completed, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -20,15 +20,18 @@ from penstock.tasks.portal import Portal
 from penstock.tasks.results import TaskResults
 from penstock.tasks.schedules.book import AsyncSchedules, Schedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
+from penstock.tasks.watching.observer import Observer
+from penstock.tasks.watching.shells import Watched
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Fabric
     from penstock.tasks.progress import TaskProgress
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
-class TaskApp:
+class TaskApp(Watched):
     """Submits tasks of one task set, and waits for their outcomes. Threads may share it.
 
     It has a connection and a thread of its own, from its making to `close`.
@@ -201,6 +204,13 @@ class TaskApp:
         if not self._portal.inside:
             asking.result()
         return False
+
+    def _observer(self) -> Observer:
+        self._check_open()
+        return self._link.observer
+
+    def _look(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._portal.call(work)
 
     @property
     def schedules(self) -> Schedules:

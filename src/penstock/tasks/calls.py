@@ -20,6 +20,7 @@ from penstock.wire.limits import MAX_BATCH_BYTES, MAX_PRIORITY
 
 KEEP_S = 3600.0  # outcomes of what is submitted alone, unless said otherwise
 MAX_CALL_BYTES = MAX_BATCH_BYTES - 4096  # a call is a message, and fits a batch with its head
+MAX_DELAY_MS = 1 << 50
 _UNDECLARED = TaskOptions()
 
 
@@ -49,6 +50,7 @@ class Form(NamedTuple):
     timeout_ms: int
     keep_ms: int
     block: str
+    delay_ms: int = 0
 
 
 class Caller:
@@ -97,6 +99,7 @@ class Caller:
             declared.timeout_ms if timeout is None else checked_timeout(timeout),
             kept_ms if keep is None else milliseconds("keep", keep),
             checked_block(options.block),
+            milliseconds("delay", options.delay, MAX_DELAY_MS),
         )
 
     def call(
@@ -104,10 +107,10 @@ class Caller:
     ) -> tuple[bytes, list[bytes]]:
         """What is pushed for a call, and the ids of the tasks whose results are its arguments."""
         arguments, parents = self.codec.pack_call(args, kwargs)
-        function, reply, retries, backoff_ms, timeout_ms, keep_ms, block = form
+        function, reply, retries, backoff_ms, timeout_ms, keep_ms, block, delay_ms = form
         call = TaskCall(
             function, arguments, task, reply, now_us(),
-            retries, backoff_ms, timeout_ms, keep_ms, parents, block,
+            retries, backoff_ms, timeout_ms, keep_ms, parents, block, delay_ms,
         )  # fmt: skip
         value = encode(call)
         if len(value) > MAX_CALL_BYTES:

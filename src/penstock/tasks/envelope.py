@@ -14,6 +14,10 @@ from penstock.wire.buffers import Buffer
 
 MAX_BACKOFF_MS = 3_600_000
 MAX_RETRIES = 1000
+MAX_PARENTS_TOLD = 16  # in an outcome
+MAX_STAMPED_BYTES = 64 << 10
+_STAMP_BYTES = 8
+_UNSIGNED = b"\xcf"  # msgpack: an integer of eight bytes follows, as every time in microseconds is
 
 
 class Status(IntEnum):
@@ -55,6 +59,8 @@ class TaskCall(msgspec.Struct, array_like=True):
     """Ids of the tasks whose results are arguments."""
     block: str = ""
     """The data that it works on, for locality."""
+    delay_ms: int = 0
+    """After its submission, before it may run."""
 
 
 class TaskOutcome(msgspec.Struct, array_like=True):
@@ -69,6 +75,23 @@ class TaskOutcome(msgspec.Struct, array_like=True):
     started_us: int = 0
     ended_us: int = 0
     function: str = ""
+    submitted_us: int = 0
+    ready_us: int = 0
+    """When its delay was over, or the last of those that it comes after was settled; 0: it could be
+    leased at once."""
+    after: list[bytes] = []  # msgspec gives every Struct a list of its own
+    """Ids of the tasks that it came after: the first MAX_PARENTS_TOLD."""
+    settled_us: int = 0
+    """When its worker began to commit it; of a large outcome, when it ended. Must stay last: it is
+    written into the packed outcome by `stamped`."""
+
+
+def stamped(packed: bytes, settled_us: int) -> bytes:
+    """A packed outcome with the time at which it is settled; a large one as it is, since this
+    copies it."""
+    if len(packed) > MAX_STAMPED_BYTES or packed[-1 - _STAMP_BYTES : -_STAMP_BYTES] != _UNSIGNED:
+        return packed
+    return packed[:-_STAMP_BYTES] + settled_us.to_bytes(_STAMP_BYTES, "big")
 
 
 class Failure(msgspec.Struct, array_like=True):

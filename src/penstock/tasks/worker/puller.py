@@ -18,6 +18,7 @@ from penstock.client.aio_streams import AsyncQueue
 from penstock.errors import PenstockError
 from penstock.tasks.locality.placing import Placing
 from penstock.tasks.streams import OpenStreams
+from penstock.tasks.worker.announcing import Announcing
 from penstock.tasks.worker.arriving import Arrivals
 from penstock.tasks.worker.completing import Completer, Over
 from penstock.tasks.worker.crew import Crew
@@ -68,6 +69,9 @@ class Puller:
         self._completer = Completer(fabric, streams, self.figures, self._deliveries.settled)
         self._pacing = Pacing(streams.control, self._ready, self._deliveries.give_back)
         self._crew = Crew(settings, name, self._heard, self._lost)
+        self._announcing = Announcing(
+            fabric, streams.control, settings, name, self.figures, self.dispatch, self._crew
+        )
         self._room = asyncio.Event()
         self._over = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
@@ -100,6 +104,7 @@ class Puller:
                 self._arrivals.watch_cancels(self._cancelled),
                 Scheduling(self._streams.queue, self._streams.control).run(),
                 self._crew.failed(),
+                self._announcing.run(),
             ]
             if self._neighbours is not None:
                 duties.append(self._pull(self._neighbours.queue, moved=True))
@@ -126,6 +131,7 @@ class Puller:
             self._ticking.cancel()
         await self._pacing.close()
         await self._crew.close()
+        await self._announcing.close()
         if self._neighbours is not None:
             with suppress(PenstockError):
                 await self._neighbours.close()

@@ -13,6 +13,7 @@ from penstock.errors import PenstockError
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import Registry, registry
 from penstock.tasks.envelope import (
+    MAX_PARENTS_TOLD,
     Failure,
     Status,
     TaskCall,
@@ -33,6 +34,8 @@ MAX_TRACEBACK = 32_000  # characters that are told of one
 _OVERHEAD = 64 << 10  # of an outcome beside the result, with room to spare
 MAX_KEPT_BYTES = MAX_TABLE_VALUE_BYTES - _OVERHEAD
 MAX_RESULT_BYTES = MAX_BATCH_BYTES // 2
+
+_UNREAD = TaskCall("", b"", b"")  # instead of a call that cannot be read
 
 Waits = Callable[[Awaitable[Any]], Any]
 
@@ -75,6 +78,7 @@ class Runner:
         self._codec = codec
         self._worker = worker
         self._allowed = frozenset(allowed)
+        self._released_us = 0  # when the last parent of what runs was settled
 
     def run(self, work: Work, wait: Waits) -> Ended:
         """Runs it here and now; `wait` sees to coroutines. Never raises."""
@@ -88,7 +92,7 @@ class Runner:
             packed = self._packed(result, call)
         except BaseException as error:
             return self._failed(work, call, started_us, error)
-        return self._ended(work, call.function, started_us, Status.DONE, packed)
+        return self._ended(work, call, started_us, Status.DONE, packed)
 
     async def run_async(self, work: Work) -> Ended:
         """The same on an event loop; what is no coroutine runs in a thread. CancelledError passes
@@ -104,11 +108,12 @@ class Runner:
             packed = self._packed(result, call)
         except Exception as error:
             return self._failed(work, call, started_us, error)
-        return self._ended(work, call.function, started_us, Status.DONE, packed)
+        return self._ended(work, call, started_us, Status.DONE, packed)
 
     def _called(self, call: TaskCall, work: Work) -> Any:
         function = self._function(call.function)
-        parents = list(map(self._parent, call.after, work.parents))
+        self._released_us = 0
+        parents = list(map(self._parent, call.after, work.parents)) if call.after else []
         args, kwargs = self._codec.unpack_call(call.arguments, parents)
         return function(*args, **kwargs)
 
@@ -121,6 +126,7 @@ class Runner:
                 advice="Keep it for longer than tasks that depend on it may have to wait.",
             )
         outcome = read_outcome(packed)
+        self._released_us = max(self._released_us, outcome.settled_us)
         return error_of(task, outcome) or self._codec.unpack(outcome.result)
 
     def _packed(self, result: Any, call: TaskCall) -> bytes:
@@ -146,19 +152,24 @@ class Runner:
     def _failed(
         self, work: Work, call: TaskCall | None, started_us: int, error: BaseException
     ) -> Ended:
-        function = "" if call is None else call.function
         failure = Failure.of(error, _traceback_of(error))
-        return self._ended(work, function, started_us, Status.FAILED, encode(failure))
+        return self._ended(work, call or _UNREAD, started_us, Status.FAILED, encode(failure))
 
     def _ended(
-        self, work: Work, function: str, started_us: int, status: Status, result: bytes
+        self, work: Work, call: TaskCall, started_us: int, status: Status, result: bytes
     ) -> Ended:
-        ended_us = wall_us()
+        ended_us, ready_us = wall_us(), 0
+        if call.after:
+            ready_us = self._released_us
+        elif call.delay_ms:
+            ready_us = call.submitted_us + call.delay_ms * 1000
         outcome = TaskOutcome(
             status, result, work.attempt, self._worker, work.popped_us, started_us, ended_us,
-            function,
+            call.function, call.submitted_us, ready_us, call.after[:MAX_PARENTS_TOLD], ended_us,
         )  # fmt: skip
-        return Ended(work.number, status, encode(outcome), max(ended_us - started_us, 0))
+        waited_us = max(started_us - (ready_us or call.submitted_us), 0)
+        took_us = max(ended_us - started_us, 0)
+        return Ended(work.number, status, encode(outcome), took_us, waited_us)
 
 
 def runner_of(setup: Setup) -> Runner:
