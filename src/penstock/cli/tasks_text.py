@@ -9,6 +9,7 @@ from penstock.cli.output import grid
 from penstock.cli.plot import blocks
 from penstock.cli.units import duration_text
 from penstock.tasks.names import shown
+from penstock.wire.durations import span_text
 
 if TYPE_CHECKING:
     from penstock.tasks.watching.graphs import TaskGraph
@@ -22,13 +23,6 @@ _FUNCTION_COLUMNS = ("function", "attempts", "failed", "waited p50", "p99", "too
 _WORKER_COLUMNS = (
     "worker", "kind", "running", "leased", "done", "failed", "retried", "busy", "ever", "seen", "",
 )  # fmt: skip
-
-
-def span_text(us: int) -> str:
-    """A short time: `85 µs`, `1.3 ms`, then as other durations."""
-    if us < 1000:
-        return f"{us:,} µs"
-    return f"{us / 1000:.1f} ms" if us < 1_000_000 else duration_text(us / 1e6)
 
 
 def _moment(us: int) -> str:

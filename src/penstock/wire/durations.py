@@ -32,3 +32,10 @@ def duration_text(seconds: float) -> str:
         if count:
             parts.append(f"{count} {name}")
     return " ".join(parts[:2])
+
+
+def span_text(us: int) -> str:
+    """A time that may be short, for people: `85 µs`, `1.3 ms`, from a second on as others."""
+    if us < 1000:
+        return f"{us} µs"
+    return f"{us / 1000:.1f} ms" if us < 1_000_000 else duration_text(us / 1e6)

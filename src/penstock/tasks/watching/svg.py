@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from penstock.tasks.watching.timeline import Bar, Lane, Timeline
-from penstock.wire.durations import duration_text
+from penstock.wire.durations import duration_text, span_text
 
 WIDTH = 1000  # of the lanes
 LEFT, TOP, LANE, GAP = 220, 60, 18, 4
@@ -67,12 +67,11 @@ def _lane(lane: Lane, y: int, wide: list[Bar], colours: dict[str, str]) -> Itera
         yield from _columns(narrow, y)
     for bar in wide:
         colour = _FAILED if bar.failed else colours[bar.function]
-        name = quoteattr(colour)
-        told = f"{bar.function} {duration_text(bar.took_us / 1e6)}"
+        told = f"{bar.function} {span_text(bar.took_us)}"
         yield (
             f'<rect x="{LEFT + bar.begin * WIDTH:.1f}" y="{y + 1}" '
             f'width="{(bar.end - bar.begin) * WIDTH - 0.5:.1f}" height="{LANE - 2}" '
-            f"fill={name}><title>{escape(told)}</title></rect>"
+            f'fill="{colour}"><title>{escape(told)}</title></rect>'
         )
     yield f'<text x="{LEFT + WIDTH + 8}" y="{text}">{lane.busy:.1%}</text>'
 
