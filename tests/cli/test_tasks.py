@@ -33,6 +33,7 @@ class Scene:
 def scene(node_url: str) -> Iterator[Scene]:
     with pytest.MonkeyPatch.context() as patched, penstock.connect(node_url) as fabric:
         patched.setattr(announcing, "ANNOUNCE_S", 0.02)
+        shop.reset()
         worker = OwnWorker(fabric, "shop")
         try:
             with fabric.tasks("shop") as app:

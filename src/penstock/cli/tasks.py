@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.command import Here, new_app, on_fabric
-from penstock.cli.output import console_for
+from penstock.cli.live import Interval, Once, show_samples
 from penstock.cli.units import duration
 
 if TYPE_CHECKING:
     from penstock.tasks.watching.shells import TaskWatcher
 
-SHORTEST_S = 0.05
 ID_DIGITS = 32
 
 app = new_app("Tasks: where they are and why, who runs them, and how a run went.")
@@ -47,55 +44,18 @@ def _task(text: str) -> bytes | str:
 @app.command()
 @on_fabric
 def top(
-    here: Here,
-    tasks: TaskSet = "default",
-    interval: Annotated[
-        float, typer.Option("--interval", parser=duration, metavar="TIME", help="Between looks.")
-    ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
+    here: Here, tasks: TaskSet = "default", interval: Interval = 1.0, once: Once = False
 ) -> None:
     """Show what waits, how long tasks of each function wait and take, and how busy workers are.
 
-    Live; with --json, one line for each look. Times of functions count from their workers' start.
+    Live; with --json, one line for each sample. Times of functions count from their workers' start.
     """
-    interval = max(interval, SHORTEST_S)
-    with _watching(here, tasks) as watcher, suppress(KeyboardInterrupt):
-        if once or here.output.as_json:
-            _print(here, watcher, interval, once)
-        else:
-            _live(watcher, interval)
-
-
-def _print(here: Here, watcher: TaskWatcher, interval: float, once: bool) -> None:
     from penstock.cli.tasks_text import screen
 
-    before = watcher.overview()
-    while True:
-        time.sleep(interval)
-        now = watcher.overview()
-        now.compare(before)
-        if here.output.as_json:
-            here.output.line(asdict(now))
-        else:
-            console_for().print(screen(watcher.name, now))
-        if once:
-            return
-        before = now
-
-
-def _live(watcher: TaskWatcher, interval: float) -> None:
-    from rich.live import Live
-
-    from penstock.cli.tasks_text import screen
-
-    before = watcher.overview()
-    with Live(screen(watcher.name, before), screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(interval)
-            now = watcher.overview()
-            now.compare(before)
-            live.update(screen(watcher.name, now), refresh=True)
-            before = now
+    with _watching(here, tasks) as watcher:
+        show_samples(
+            here.output, watcher.overview, lambda found: screen(tasks, found), interval, once
+        )
 
 
 @app.command()

@@ -16,7 +16,6 @@ MAX_BACKOFF_MS = 3_600_000
 MAX_RETRIES = 1000
 MAX_PARENTS_TOLD = 16  # in an outcome
 MAX_STAMPED_BYTES = 64 << 10
-_STAMP_BYTES = 8
 _UNSIGNED = b"\xcf"  # msgpack: an integer of eight bytes follows, as every time in microseconds is
 
 
@@ -86,12 +85,17 @@ class TaskOutcome(msgspec.Struct, array_like=True):
     written into the packed outcome by `stamped`."""
 
 
-def stamped(packed: bytes, settled_us: int) -> bytes:
+def stamp_of(settled_us: int) -> bytes:
+    """A time as `stamped` takes it."""
+    return _UNSIGNED + settled_us.to_bytes(8, "big")
+
+
+def stamped(packed: bytes, stamp: bytes) -> bytes:
     """A packed outcome with the time at which it is settled; a large one as it is, since this
     copies it."""
-    if len(packed) > MAX_STAMPED_BYTES or packed[-1 - _STAMP_BYTES : -_STAMP_BYTES] != _UNSIGNED:
+    if len(packed) > MAX_STAMPED_BYTES or packed[-9:-8] != _UNSIGNED:
         return packed
-    return packed[:-_STAMP_BYTES] + settled_us.to_bytes(_STAMP_BYTES, "big")
+    return packed[:-9] + stamp
 
 
 class Failure(msgspec.Struct, array_like=True):

@@ -17,8 +17,7 @@ from penstock.tasks.worker import announcing
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers report more often than in life; tasks that wait do so anew in every test."""
     monkeypatch.setattr(announcing, "ANNOUNCE_S", 0.02)
-    shop.begun.clear()
-    shop.go_on.clear()
+    shop.reset()
 
 
 @pytest.fixture

@@ -10,6 +10,12 @@ begun = threading.Event()
 go_on = threading.Event()
 
 
+def reset() -> None:
+    """`wait` waits again."""
+    begun.clear()
+    go_on.clear()
+
+
 @task
 def price(item: int) -> int:
     return 10 * item

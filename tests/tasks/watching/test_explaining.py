@@ -82,7 +82,7 @@ CASES: list[tuple[str, Facts, str, str]] = [
     ),
     (
         "ready, but there is no worker",
-        facts(seen=seen("ready")),
+        facts(seen=seen("ready", ahead=9)),
         "no worker is there",
         "penstock worker MODULE",
     ),
@@ -110,7 +110,7 @@ CASES: list[tuple[str, Facts, str, str]] = [
             seen=seen("ready", ahead=500),
             workers=(worker(running=[BUSY, BUSY], figures={"done": 990}),),
         ),
-        "500 tasks at least are before it, about 50 s of work at 10 tasks/s; "
+        "at least 500 tasks are before it, about 50 s of work at 10 tasks/s; "
         "2 of 2 executors are at work",
         "Start more workers, or submit it with a higher priority.",
     ),

@@ -10,6 +10,7 @@ from penstock.tasks.envelope import (
     TaskOutcome,
     encode,
     read_outcome,
+    stamp_of,
     stamped,
 )
 from penstock.tasks.watching.facts import Facts, Sighting
@@ -20,10 +21,10 @@ TASK = b"t" * 16
 T0 = 1_800_000_000_000_000
 
 
-def outcome(**more: int) -> TaskOutcome:
+def outcome(ready_us: int = 0, settled_us: int = T0 + 100) -> TaskOutcome:
     return TaskOutcome(
-        Status.DONE, b"\x07", 2, "host:1/2", T0 + 50, T0 + 60, T0 + 100, "m:f", T0,
-        **{"settled_us": T0 + 100, **more},
+        Status.DONE, b"\x07", 2, "host:1/2", T0 + 50, T0 + 60, T0 + 100, "m:f", T0, ready_us, [],
+        settled_us,
     )  # fmt: skip
 
 
@@ -55,15 +56,15 @@ def test_a_clock_that_is_behind_makes_no_negative_times() -> None:
 
 def test_the_time_of_settling_is_written_into_the_packed_outcome() -> None:
     packed = encode(outcome())
-    assert read_outcome(stamped(packed, T0 + 777)) == outcome(settled_us=T0 + 777)
-    assert len(stamped(packed, T0 + 777)) == len(packed)
+    assert read_outcome(stamped(packed, stamp_of(T0 + 777))) == outcome(settled_us=T0 + 777)
+    assert len(stamped(packed, stamp_of(T0 + 777))) == len(packed)
 
 
 def test_large_or_foreign_outcomes_are_left_as_they_are() -> None:
     large = outcome()
     large.result = b"x" * MAX_STAMPED_BYTES
     for packed in (encode(large), encode(TaskOutcome(0, b"")), b""):
-        assert stamped(packed, T0) is packed
+        assert stamped(packed, stamp_of(T0)) is packed
 
 
 def test_a_task_that_runs_has_the_stages_so_far() -> None:

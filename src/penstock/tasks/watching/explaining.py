@@ -97,8 +97,8 @@ def _ready(facts: Facts) -> list[Reason]:
         why = f"it is a gang of {seen.gang:,}, and {_count(parked, 'worker')} wait for a gang"
         return [Reason(why, "Start workers with `penstock worker --gangs N`.")]
     reasons = _nobody(seen.call.function, alive)
-    if seen.ahead:
-        reasons.append(_ahead(facts, seen, alive))
+    if seen.ahead and alive:
+        reasons.append(_ahead(seen, alive))
     if not reasons and any(seen.call.function in each.rates for each in alive):
         reasons.append(Reason(_used_up(facts), _MORE_RATE))
     return reasons or [Reason("nothing is before it: a worker should take it at any moment")]
@@ -118,12 +118,13 @@ def _nobody(function: str, alive: list[WorkerReport]) -> list[Reason]:
     return []
 
 
-def _ahead(facts: Facts, seen: Sighting, alive: list[WorkerReport]) -> Reason:
+def _ahead(seen: Sighting, alive: list[WorkerReport]) -> Reason:
     running = sum(len(each.running) for each in alive)
     executors = sum(each.executors for each in alive)
     done = sum(each.figures.get("done", 0) for each in alive)
     lived_us = max((each.told_us - each.started_us for each in alive), default=0)
-    why = f"{_count(seen.ahead, 'task')} at least are before it"
+    are = "is" if seen.ahead == 1 else "are"
+    why = f"at least {_count(seen.ahead, 'task')} {are} before it"
     if done and lived_us > 0:
         rate = done * 1e6 / lived_us
         why += f", about {_time(int(seen.ahead / rate * 1e6))} of work at {rate:,.3g} tasks/s"

@@ -14,7 +14,7 @@ from penstock.wire.buffers import Buffer
 WORKER_PREFIX = b"worker/"  # of the control table's entries; they go with the worker's session
 MAX_TASKS_TOLD = 128  # of those that run, and of those that wait, in one report
 MAX_NAMES_TOLD = 500  # of functions
-SILENT_US = 10_000_000  # a worker that has said nothing for so long is likely to be gone
+SILENT_US = 5_000_000  # a worker that has said nothing for so long is likely to be gone
 
 
 class Begun(msgspec.Struct, array_like=True):

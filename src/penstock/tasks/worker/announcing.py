@@ -29,8 +29,8 @@ from penstock.tasks.worker.running import wall_us
 from penstock.tasks.worker.settings import WorkerSettings
 
 ANNOUNCE_S = 1.0  # between reports, while something changes
-STILL_S = 5.0  # and while nothing does
-SESSION_S = 10.0  # then a worker that is gone is not seen any more
+STILL_S = 3.0  # and while nothing does
+SESSION_S = 15.0  # then a worker that is gone is not seen any more
 
 _log = logging.getLogger("penstock.worker")
 

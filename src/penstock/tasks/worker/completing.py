@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.errors import ConflictError, PenstockError
-from penstock.tasks.envelope import Status, mark_of, stamped
+from penstock.tasks.envelope import Status, mark_of, stamp_of, stamped
 from penstock.tasks.names import NOBODY, cancel_key, client_of
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.figures import Figures
@@ -130,9 +130,9 @@ class Completer:
         acked: defaultdict[AsyncDelivery, list[int]] = defaultdict(list)
         dead: defaultdict[AsyncDelivery, list[int]] = defaultdict(list)
         replies: defaultdict[tuple[int, bytes], list[Over]] = defaultdict(list)
-        now_us = wall_us()
+        stamp = stamp_of(wall_us())
         for each in over:
-            call, each.outcome = each.job.call, stamped(each.outcome, now_us)
+            call, each.outcome = each.job.call, stamped(each.outcome, stamp)
             rows = dead if each.status is Status.FAILED else acked
             rows[each.delivery].append(each.job.row)
             if each.status is Status.CANCELLED:
