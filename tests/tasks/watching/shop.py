@@ -37,3 +37,7 @@ def wait() -> str:
 @task
 def refuse(item: int) -> None:
     raise ValueError(f"no price for item {item}")
+
+
+@task(rate="1/h")
+def seldom() -> None: ...

@@ -72,6 +72,25 @@ def test_tasks_that_wait_say_for_what(fabric: Fabric, start_worker: StartWorker)
         shop.go_on.set()
 
 
+def test_tasks_that_wait_for_a_rate_or_for_a_gang(
+    fabric: Fabric, start_worker: StartWorker
+) -> None:
+    start_worker()
+    with fabric.tasks() as app:
+        app.submit(shop.seldom).result(LONG_S)
+        second = app.submit(shop.seldom)
+        wait_for(lambda: app.status(second).state == "delayed")
+        (told,) = app.explain(second).reasons
+        assert told.why.startswith("the rate of tests.tasks.watching.shop:seldom is used up; ")
+        assert "; starts are free in " in told.why
+        gang = app.gang(shop.price, size=3)
+        app.flush()
+        status = app.status(gang)
+        assert (status.state, status.function) == ("ready", "tests.tasks.watching.shop:price")
+        (told,) = app.explain(gang).reasons
+        assert told.why == "it is a gang of 3, and 0 workers wait for a gang"
+
+
 def test_failures_and_dead_tasks(fabric: Fabric, start_worker: StartWorker) -> None:
     start_worker()
     with fabric.tasks() as app, TaskWatcher(fabric) as watcher:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 
@@ -25,6 +26,7 @@ from penstock.tasks.worker.crew import Crew
 from penstock.tasks.worker.deliveries import now_us
 from penstock.tasks.worker.dispatch import Dispatch
 from penstock.tasks.worker.figures import Figures
+from penstock.tasks.worker.pacing import Pacing
 from penstock.tasks.worker.running import wall_us
 from penstock.tasks.worker.settings import WorkerSettings
 
@@ -40,7 +42,7 @@ class Announcing:
 
     def __init__(
         self, fabric: AsyncFabric, control: AsyncTable, settings: WorkerSettings, name: str,
-        figures: Figures, dispatch: Dispatch, crew: Crew,
+        figures: Figures, dispatch: Dispatch, pacing: Pacing, crew: Crew,
     ) -> None:  # fmt: skip
         self._fabric = fabric
         self._control = control
@@ -48,6 +50,7 @@ class Announcing:
         self._name = name
         self._figures = figures
         self._dispatch = dispatch
+        self._pacing = pacing
         self._crew = crew
         self._session: AsyncSession | None = None
         self._started_us = wall_us()
@@ -91,11 +94,15 @@ class Announcing:
             settings.lease_s, dispatch.draining, self._crew.functions[:MAX_NAMES_TOLD],
             list(settings.allowed), self._crew.rates, self._figures.as_dict(),
             len(dispatch.slots), running,
-            list(islice((task for task in dispatch.tasks() if task not in at), MAX_TASKS_TOLD)),
+            list(islice((task for task in self._tasks() if task not in at), MAX_TASKS_TOLD)),
             dispatch.jobs, busy_us,
             utilisation(busy_us - last_us, told_us - before_us, settings.concurrency),
             dispatch.passages.told(),
         )  # fmt: skip
+
+    def _tasks(self) -> Iterator[bytes]:
+        """Whatever is in this worker's hands."""
+        return chain(self._dispatch.tasks(), self._pacing.tasks())
 
     def _running(self, wall: int) -> tuple[list[Begun], int]:
         """What executors are at, and for how long all together."""

@@ -70,8 +70,9 @@ class Puller:
         self._pacing = Pacing(streams.control, self._ready, self._deliveries.give_back)
         self._crew = Crew(settings, name, self._heard, self._lost)
         self._announcing = Announcing(
-            fabric, streams.control, settings, name, self.figures, self.dispatch, self._crew
-        )
+            fabric, streams.control, settings, name, self.figures, self.dispatch, self._pacing,
+            self._crew,
+        )  # fmt: skip
         self._room = asyncio.Event()
         self._over = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
