@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.tasks.executor import TaskExecutor
     from penstock.tasks.futures import TaskFuture, TaskRef
     from penstock.tasks.results import TaskResults
+    from penstock.tasks.watching.shells import TaskWatcher
     from penstock.wire.batch import Batch
     from penstock.wire.growth import PartitionFamily, Split
     from penstock.wire.messages import (
@@ -95,6 +96,7 @@ __all__ = [
     "TaskFuture",
     "TaskRef",
     "TaskResults",
+    "TaskWatcher",
     "Topic",
     "TopicConsumer",
     "TopicMessage",
@@ -126,6 +128,7 @@ _HOMES = {
     "tasks.executor": "TaskExecutor",
     "tasks.futures": "TaskFuture TaskRef",
     "tasks.results": "TaskResults",
+    "tasks.watching.shells": "TaskWatcher",
     "wire.batch": "Batch",
     "wire.growth": "PartitionFamily Split",
     "wire.messages": (
