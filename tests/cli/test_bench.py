@@ -172,7 +172,8 @@ def test_bulk_and_latency_reach_every_default_goal(monkeypatch: pytest.MonkeyPat
     results = run(TINY, console_for(stderr=True))
     outcomes = judge(results, quick=True)
     assert {outcome.goal.label for outcome in outcomes} == {
-        goal.label for goal in GOALS if not goal.full_size
+        goal.label for goal in GOALS
+        if not goal.full_size and not goal.figure.startswith("tasks, ")  # a group of its own
     }
     shown = json.loads(json.dumps(as_json(TINY, results, outcomes)))
     assert shown["settings"]["messages"] == 4000

@@ -10,8 +10,9 @@ import pytest
 import penstock
 from penstock.errors import ClosedError
 
-# Transactions and sessions have tests of their own in a cluster; `all_of` is how messages are made.
-ELSEWHERE = {"transaction", "session", "all_of"}
+# Transactions and sessions have tests of their own in a cluster, tasks have a folder (tests/tasks);
+# `all_of` is how messages are made.
+ELSEWHERE = {"transaction", "session", "tasks", "all_of"}
 KINDS = [
     penstock.Fabric,
     penstock.Queue,
