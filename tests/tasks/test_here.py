@@ -16,8 +16,10 @@ import penstock
 from penstock import aio
 from penstock.errors import InvalidError, PenstockError, UnavailableError
 from penstock.tasks.app import TaskApp
+from penstock.tasks.blobs.blob import MAX_TABLE_BYTES
 from penstock.tasks.declare import Registry
 from penstock.tasks.worker import loading
+from penstock.tasks.worker.settings import Kind
 
 WAIT_S = 30.0
 SCRIPT = '''
@@ -87,8 +89,9 @@ def test_it_has_the_directory_of_its_app(kind: Kind, tmp_path: Path):
         fabric.tasks(directory=shared) as app,
         app.worker(functions.__name__, concurrency=1, kind=kind),
     ):
-        assert app.submit(len, bytes(size)) if False else True
-        assert app.submit(functions.size_of, bytes(size)).result(WAIT_S) == size
+        (args, _) = app.submit(functions.echo, bytes(size)).result(WAIT_S)
+        assert len(args[0]) == size
+        assert list(shared.iterdir())
 
 
 def test_what_is_not_begun_goes_back(app: TaskApp):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.core.index import BatchIndex
+from penstock.core.runs import Run, full
 from penstock.wire.limits import MAX_PRIORITY
 
 LANE_SHIFT = 56
@@ -43,6 +45,16 @@ class Lane:
         else:
             self.skips.clear()
             self.cursor = base + count
+
+    def fresh_runs(self) -> Iterator[Run]:
+        """The fresh messages, batch by batch; there must be some."""
+        self.pass_skips()
+        position = self.cursor
+        for row in range(self.index.row_of(position), self.index.rows_end):
+            stored = self.index.at(row)
+            if stored.live and stored.base not in self.skips:
+                first = max(position, stored.base)
+                yield Run(first, full(stored.base + stored.span - first))
 
     def pass_skips(self) -> None:
         """Moves the cursor to the next fresh message; there must be one."""

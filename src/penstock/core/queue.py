@@ -141,15 +141,16 @@ class QueueShard:
         return position >> LANE_SHIFT, self.lane_of(position).index.arrived_at(position)
 
     def waiting(self, messages: int) -> list[Run]:
-        """The first runs that a pop would get, each part of one batch, in no strict order."""
+        """The first runs that a pop would get, each part of one batch, in no strict order: so many
+        messages of each priority, as far as there are."""
         runs = sorted(self.returned.runs.values(), key=lambda run: run.position)[:messages]
         for lane in self.lanes.values():
-            if lane.fresh:
-                lane.pass_skips()
-                stored = lane.index.find(lane.cursor)
-                assert stored is not None
-                span = min(messages, stored.base + stored.span - lane.cursor)
-                runs.append(Run(lane.cursor, full(span)))
+            left = min(messages, lane.fresh)
+            for run in lane.fresh_runs() if left else ():
+                runs.append(Run(run.position, full(min(left, run.messages))))
+                left -= run.messages
+                if left <= 0:
+                    break
         return runs
 
     def first_ready(self) -> int | None:

@@ -21,6 +21,8 @@ from penstock.tasks.outbox import Parcel
 from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
 from penstock.tasks.waiting import MOST_WAITING, limit_error
+from penstock.tasks.watching.observer import Observer
+from penstock.tasks.watching.shells import AsyncWatched
 from penstock.tasks.worker.settings import Kind
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class AsyncTaskApp:
+class AsyncTaskApp(AsyncWatched):
     """Submits tasks of one task set, and waits for their outcomes; for one event loop."""
 
     def __init__(
@@ -195,6 +197,10 @@ class AsyncTaskApp:
         here = await AsyncWorkerHere(self._fabric, settings, gangs).open()
         self._workers.append(here)
         return here
+
+    def _observer(self) -> Observer:
+        self._check_open()
+        return self._link.observer
 
     @property
     def schedules(self) -> AsyncSchedules:

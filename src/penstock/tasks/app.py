@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import as_completed, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -25,6 +25,8 @@ from penstock.tasks.results import TaskResults
 from penstock.tasks.schedules.book import AsyncSchedules, Schedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
 from penstock.tasks.waiting import MOST_WAITING, limit_error
+from penstock.tasks.watching.observer import Observer
+from penstock.tasks.watching.shells import Watched
 from penstock.tasks.worker.settings import Kind
 from penstock.wire.buffers import Buffer
 
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
     from penstock.tasks.progress import TaskProgress
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
-class TaskApp:
+class TaskApp(Watched):
     """Submits tasks of one task set, and waits for their outcomes. Threads may share it.
 
     It has a connection and a thread of its own, from its making to `close`.
@@ -241,6 +244,13 @@ class TaskApp:
         here = WorkerHere(AsyncWorkerHere(self._fabric, settings, gangs), self._portal)
         self._workers.append(here)
         return here
+
+    def _observer(self) -> Observer:
+        self._check_open()
+        return self._link.observer
+
+    def _look(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._portal.call(work)
 
     @property
     def schedules(self) -> Schedules:

@@ -23,6 +23,7 @@ from penstock.wire.limits import MAX_BATCH_BYTES, MAX_PRIORITY
 
 KEEP_S = 3600.0  # outcomes of what is submitted alone, unless said otherwise
 MAX_CALL_BYTES = MAX_BATCH_BYTES - 4096  # a call is a message, and fits a batch with its head
+MAX_DELAY_MS = 1 << 50
 _UNDECLARED = TaskOptions()
 
 
@@ -52,6 +53,7 @@ class Form(NamedTuple):
     timeout_ms: int
     keep_ms: int
     block: str
+    delay_ms: int = 0
 
 
 class Sent(NamedTuple):
@@ -114,6 +116,7 @@ class Caller:
             declared.timeout_ms if timeout is None else checked_timeout(timeout),
             kept_ms if keep is None else milliseconds("keep", keep),
             checked_block(options.block),
+            milliseconds("delay", options.delay, MAX_DELAY_MS),
         )
 
     def call(
@@ -146,10 +149,10 @@ class Caller:
 def _packed(
     form: Form, arguments: bytes, task: bytes, parents: list[bytes], large: Blob | None = None
 ) -> bytes:
-    function, reply, retries, backoff_ms, timeout_ms, keep_ms, block = form
+    function, reply, retries, backoff_ms, timeout_ms, keep_ms, block, delay_ms = form
     call = TaskCall(
         function, arguments, task, reply, now_us(),
-        retries, backoff_ms, timeout_ms, keep_ms, parents, block, large,
+        retries, backoff_ms, timeout_ms, keep_ms, parents, block, large, delay_ms,
     )  # fmt: skip
     return encode(call)
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.holding import Hold
+from penstock.client.push import now_us
 from penstock.errors import InvalidError
 from penstock.tasks.calls import Form
-from penstock.tasks.envelope import Failure, Status, TaskOutcome, encode, mark_of
+from penstock.tasks.envelope import (
+    MAX_PARENTS_TOLD,
+    Failure,
+    Status,
+    TaskOutcome,
+    encode,
+    mark_of,
+)
 from penstock.tasks.names import NOBODY
 from penstock.tasks.outbox import Dependence, Parcel
 from penstock.tasks.streams import OpenStreams
@@ -24,7 +32,10 @@ def dependence_of(parents: list[bytes], on_failure: str, form: Form) -> Dependen
     if on_failure not in _FALLBACKS:
         raise InvalidError(f"on_failure is fail, skip or run, not {on_failure!r}")
     status, result = _FALLBACKS[on_failure]
-    outcome = TaskOutcome(status, result, attempt=0, function=form.function)
+    outcome = TaskOutcome(
+        status, result, attempt=0, function=form.function, submitted_us=now_us(),
+        after=parents[:MAX_PARENTS_TOLD],
+    )  # fmt: skip
     return Dependence(parents, on_failure, outcome, form.reply, form.keep_ms)
 
 

@@ -28,6 +28,7 @@ from penstock.tasks.outbox import Outbox, Parcel, Shipment, Sink
 from penstock.tasks.replies import Replies
 from penstock.tasks.streams import OpenStreams, open_streams
 from penstock.tasks.waiting import MOST_WAITING, Waiting, cancelled_error
+from penstock.tasks.watching.observer import Observer
 from penstock.wire.buffers import Buffer
 
 log = logging.getLogger("penstock.tasks")
@@ -96,6 +97,11 @@ class TaskLink:
     def _missed(self) -> None:
         log.warning("outcomes were dropped, as too old, before they were read; kept ones are read")
         self._spawn(self._lookups.run_all())
+
+    @property
+    def observer(self) -> Observer:
+        """Whoever looks at tasks and workers."""
+        return Observer(self._fabric, self._task_set, self._streams)
 
     @property
     def control(self) -> AsyncTable:

@@ -7,7 +7,14 @@ from typing import Any, Generic, TypeVar
 
 from penstock.client.inputs import milliseconds
 from penstock.errors import InvalidError
-from penstock.tasks.calls import KEEP_S, Caller, CallOptions, Form, checked_priority
+from penstock.tasks.calls import (
+    KEEP_S,
+    MAX_DELAY_MS,
+    Caller,
+    CallOptions,
+    Form,
+    checked_priority,
+)
 from penstock.tasks.codec import Codec
 from penstock.tasks.dependence import dependence_of
 from penstock.tasks.envelope import read_call
@@ -100,7 +107,7 @@ class Submitting(Generic[F]):
 def _terms(options: CallOptions) -> Terms:
     if not options.priority and not options.delay:
         return PLAIN
-    milliseconds("delay", options.delay, 1 << 50)
+    milliseconds("delay", options.delay, MAX_DELAY_MS)
     return Terms(checked_priority(options.priority), options.delay)
 
 

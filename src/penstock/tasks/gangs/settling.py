@@ -106,6 +106,7 @@ class Settling:
                 min(member.popped_us for member in members),
                 min(member.started_us for member in members),
                 max(member.ended_us for member in members), function, blobs,
+                gang.call.submitted_us, members[0].ready_us, settled_us=wall_us(),
             )  # fmt: skip
         if ending.outcomes:
             return read_outcome(ending.outcomes[0])
@@ -115,7 +116,7 @@ class Settling:
         """The outcome of a gang that no function of it has said a word about."""
         return TaskOutcome(
             Status.FAILED, encode(failure), attempt, self._worker, ended_us=wall_us(),
-            function=gang.call.function,
+            function=gang.call.function, submitted_us=gang.call.submitted_us, settled_us=wall_us(),
         )  # fmt: skip
 
 

@@ -15,11 +15,12 @@ from contextlib import suppress
 from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.errors import ConflictError, InvalidError, PenstockError
-from penstock.tasks.envelope import Status, mark_of
+from penstock.tasks.envelope import Status, mark_of, stamp_of, stamped
 from penstock.tasks.names import NOBODY, cancel_key, client_of, shown
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.figures import Figures
 from penstock.tasks.worker.jobs import Job
+from penstock.tasks.worker.running import wall_us
 
 MAX_UNDER_WAY = 4
 MAX_TASKS = 1_000  # of one transaction
@@ -149,8 +150,9 @@ class Completer:
         acked: defaultdict[AsyncDelivery, list[int]] = defaultdict(list)
         dead: defaultdict[AsyncDelivery, list[int]] = defaultdict(list)
         replies: defaultdict[tuple[int, bytes], list[Over]] = defaultdict(list)
+        stamp = stamp_of(wall_us())
         for each in over:
-            call = each.job.call
+            call, each.outcome = each.job.call, stamped(each.outcome, stamp)
             rows = dead if each.status is Status.FAILED else acked
             rows[each.delivery].append(each.job.row)
             if each.status is Status.CANCELLED:

@@ -30,6 +30,7 @@ class Crew:
         """`heard` is told what executors say, from Ready on; `lost` of the end of one that was
         ready."""
         self.rates: dict[str, tuple[float, float]] = {}
+        self.functions: list[str] = []
         self._settings = settings
         self._name = name
         self._tell = heard
@@ -112,6 +113,7 @@ class Crew:
         if isinstance(message, Ready):
             self._failed_starts = 0
             self.rates.update(message.rates)
+            self.functions = message.functions
             self._ready[executor.number] = self._starting.pop(executor.number)
             self._first.set()
         self._tell(executor, message)

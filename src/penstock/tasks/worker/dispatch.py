@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from penstock.tasks.envelope import Status
+from penstock.tasks.watching.passages import Passages
 from penstock.tasks.worker import bundles
 from penstock.tasks.worker.jobs import (
     Cause,
@@ -42,6 +43,7 @@ class Dispatch:
 
     def __init__(self, chance: Chance) -> None:
         self.times = Times()
+        self.passages = Passages()
         self.effects: list[Effect] = []
         self.ready: deque[Job] = deque()
         self.slots: dict[int, Slot] = {}
@@ -61,6 +63,10 @@ class Dispatch:
     def jobs(self) -> int:
         """Jobs that are not over."""
         return len(self._places)
+
+    def tasks(self) -> Iterable[bytes]:
+        """Their tasks."""
+        return self._places
 
     @property
     def idle(self) -> int:
@@ -109,7 +115,11 @@ class Dispatch:
         for each in ended:
             job = self._released(slot, each.number)
             if job is not None:
-                self.times.took(job.call.function, each.took_us)
+                function = job.call.function
+                self.times.took(function, each.took_us)
+                self.passages.ended(function, each.waited_us, each.took_us)
+                if each.status:
+                    self.passages.failed(function)
                 self._over(of_ended(job, each, self._chance))
         slot.seen(now_us)
         self._ended_us, self._wary = now_us, False

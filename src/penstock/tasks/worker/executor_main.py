@@ -159,7 +159,7 @@ def main(descriptor: int, beacon: int) -> None:
         traceback.print_exc()
         sys.exit(1)
     runner = runner_of(setup, executor.say, executor.pieces.get)
-    executor.say(Ready(rates_of(registry)))
+    executor.say(Ready(rates_of(registry), registry.names()))
     threading.Thread(target=executor.listen, daemon=True).start()
     executor.work(runner)
 

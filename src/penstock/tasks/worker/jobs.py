@@ -42,6 +42,8 @@ class Ended(NamedTuple):
     outcome: bytes
     """The packed `TaskOutcome`."""
     took_us: int
+    waited_us: int = 0
+    """From when it was ready until it began."""
 
 
 class Running(NamedTuple):

@@ -104,7 +104,7 @@ class LocalExecutor:
         except BaseException as error:
             self._say(Broken(f"{type(error).__name__}: {error}"))
             return None
-        self._say(Ready(rates_of(registry)))
+        self._say(Ready(rates_of(registry), registry.names()))
         return runner_of(setup, self._say, self._pieces.get)
 
     def _next(self) -> Work | None:

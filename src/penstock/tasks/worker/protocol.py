@@ -56,9 +56,11 @@ class Return(_Message):
 
 
 class Ready(_Message):
-    """The modules are imported. Functions with a rate: starts, and in how many seconds."""
+    """The modules are imported. Functions with a rate: starts, and in how many seconds; and the
+    names of all that are declared."""
 
     rates: dict[str, tuple[float, float]]
+    functions: list[str] = []
 
 
 class Broken(_Message):

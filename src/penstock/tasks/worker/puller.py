@@ -19,6 +19,7 @@ from penstock.errors import PenstockError
 from penstock.tasks.blobs.carrier import GetPiece, PutPiece
 from penstock.tasks.locality.placing import Placing
 from penstock.tasks.streams import OpenStreams
+from penstock.tasks.worker.announcing import Announcing
 from penstock.tasks.worker.arriving import Arrivals
 from penstock.tasks.worker.completing import Completer, Over
 from penstock.tasks.worker.crew import Crew
@@ -73,6 +74,10 @@ class Puller:
         )
         self._pacing = Pacing(streams.control, self._ready, self._deliveries.give_back)
         self._crew = Crew(settings, name, self._heard, self._lost)
+        self._announcing = Announcing(
+            fabric, streams.control, settings, name, self.figures, self.dispatch, self._pacing,
+            self._crew,
+        )  # fmt: skip
         self._room = asyncio.Event()
         self._over = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
@@ -107,6 +112,7 @@ class Puller:
                 Scheduling(self._streams.queue, self._streams.control).run(),
                 self._crew.failed(),
                 self._large.sweep(),
+                self._announcing.run(),
             ]
             if self._neighbours is not None:
                 duties.append(self._pull(self._neighbours.queue, moved=True))
@@ -134,6 +140,7 @@ class Puller:
         await self._pacing.close()
         await self._large.close()
         await self._crew.close()
+        await self._announcing.close()
         if self._neighbours is not None:
             with suppress(PenstockError):
                 await self._neighbours.close()

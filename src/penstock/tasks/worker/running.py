@@ -16,6 +16,7 @@ from penstock.tasks.blobs.files import Directory
 from penstock.tasks.codec import Codec, pack_blob
 from penstock.tasks.declare import Registry, registry
 from penstock.tasks.envelope import (
+    MAX_PARENTS_TOLD,
     Failure,
     Status,
     TaskCall,
@@ -23,6 +24,7 @@ from penstock.tasks.envelope import (
     encode,
     read_call,
     read_outcome,
+    settled_of,
 )
 from penstock.tasks.errors import TaskError, UnknownFunctionError
 from penstock.tasks.importing import loaded, package_of
@@ -32,6 +34,8 @@ from penstock.tasks.worker.jobs import Ended
 from penstock.tasks.worker.protocol import Setup, Work
 
 MAX_TRACEBACK = 32_000  # characters that are told of one
+
+_UNREAD = TaskCall("", b"", b"")  # instead of a call that cannot be read
 
 Waits = Callable[[Awaitable[Any]], Any]
 Arguments = tuple[list[Any], dict[str, Any]]
@@ -97,7 +101,7 @@ class Runner:
             packed = (raw, []) if len(raw) <= self._inline_bytes() else self._stored(raw, call)
         except BaseException as error:
             return self._failed(work, call, started_us, error)
-        return self._ended(work, call.function, started_us, Status.DONE, packed)
+        return self._ended(work, call, started_us, Status.DONE, packed)
 
     async def run_async(self, work: Work) -> Ended:
         """The same on an event loop; what is no coroutine runs in a thread, and so does what may
@@ -120,10 +124,10 @@ class Runner:
                 packed = await asyncio.to_thread(self._stored, raw, call)
         except Exception as error:
             return self._failed(work, call, started_us, error)
-        return self._ended(work, call.function, started_us, Status.DONE, packed)
+        return self._ended(work, call, started_us, Status.DONE, packed)
 
     def _arguments(self, call: TaskCall, work: Work) -> Arguments:
-        parents = list(map(self._parent, call.after, work.parents))
+        parents = list(map(self._parent, call.after, work.parents)) if call.after else []
         packed = call.arguments if call.large is None else self._carrier.read(call.large)
         return self._codec.unpack_call(packed, parents)
 
@@ -170,19 +174,25 @@ class Runner:
     def _failed(
         self, work: Work, call: TaskCall | None, started_us: int, error: BaseException
     ) -> Ended:
-        function = "" if call is None else call.function
         failure = Failure.of(error, _traceback_of(error))
-        return self._ended(work, function, started_us, Status.FAILED, (encode(failure), []))
+        return self._ended(work, call or _UNREAD, started_us, Status.FAILED, (encode(failure), []))
 
     def _ended(
-        self, work: Work, function: str, started_us: int, status: Status, packed: Packed
+        self, work: Work, call: TaskCall, started_us: int, status: Status, packed: Packed
     ) -> Ended:
-        ended_us = wall_us()
+        ended_us, ready_us = wall_us(), 0
+        if call.after:
+            ready_us = max(map(settled_of, work.parents), default=0)
+        elif call.delay_ms:
+            ready_us = call.submitted_us + call.delay_ms * 1000
         outcome = TaskOutcome(
             status, packed[0], work.attempt, self._worker, work.popped_us, started_us, ended_us,
-            function, packed[1],
+            call.function, packed[1], call.submitted_us, ready_us, call.after[:MAX_PARENTS_TOLD],
+            ended_us,
         )  # fmt: skip
-        return Ended(work.number, status, encode(outcome), max(ended_us - started_us, 0))
+        waited_us = max(started_us - (ready_us or call.submitted_us), 0)
+        took_us = max(ended_us - started_us, 0)
+        return Ended(work.number, status, encode(outcome), took_us, waited_us)
 
 
 def runner_of(
