@@ -13,6 +13,7 @@ from penstock.errors import InvalidError
 from penstock.tasks.declare import registry
 from penstock.tasks.gangs.places import GangPlaces, open_places, run_both
 from penstock.tasks.portal import Portal
+from penstock.tasks.worker.loading import refuse_while_loading
 from penstock.tasks.worker.puller import Puller
 from penstock.tasks.worker.settings import Kind, WorkerSettings
 from penstock.tasks.worker.worker import open_puller, worker_name
@@ -23,6 +24,7 @@ def settings_here(
     pickle_key: bytes | None, allow: Iterable[str], drain_s: float,
 ) -> WorkerSettings:  # fmt: skip
     """Of a worker that knows the tasks that this program has declared, if no modules are named."""
+    refuse_while_loading("a worker is started")
     chosen = tuple(modules) or tuple(registry.modules())
     if not chosen:
         raise InvalidError(

@@ -15,6 +15,7 @@ from penstock.tasks.futures import TaskHandle, TaskRef
 from penstock.tasks.gangs.envelope import pack_gang
 from penstock.tasks.names import TASK_BYTES, named_task_id
 from penstock.tasks.outbox import PLAIN, Parcel, Terms
+from penstock.tasks.worker.loading import refuse_while_loading
 from penstock.wire.limits import MAX_GANG_MEMBERS
 
 F = TypeVar("F", bound=TaskHandle)
@@ -60,6 +61,7 @@ class Submitting(Generic[F]):
 
     def mapped(self, function: Callable[..., Any], options: CallOptions) -> tuple[Form, Terms]:
         """What all calls of a `map` have in common; their outcomes are not kept, unless said so."""
+        refuse_while_loading("tasks are submitted")
         if options.task_id is not None:
             raise InvalidError("map takes no task_id: every item is a task")
         return self._caller.form(function, options), _terms(options)
@@ -67,6 +69,7 @@ class Submitting(Generic[F]):
     def _looked_at(
         self, call: Call, options: CallOptions, reply: bool
     ) -> tuple[bytes, Form, Terms]:
+        refuse_while_loading("a task is submitted")
         form = self._caller.form(call[0], options, KEEP_S, reply)
         if options.task_id is None:
             return self._caller.new_id(), form, _terms(options)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 
 from penstock.errors import InvalidError
+
+_loading: ContextVar[str] = ContextVar("loading", default="")
 
 
 def load(module: str) -> None:
@@ -16,6 +19,24 @@ def load(module: str) -> None:
 
     InvalidError if there is no such module; what the module itself raises passes through.
     """
+    before = _loading.set(module)
+    try:
+        _load(module)
+    finally:
+        _loading.reset(before)
+
+
+def refuse_while_loading(what: str) -> None:
+    """InvalidError if a worker is just importing the module that does this: it would do it once
+    for each executor, and wait for itself; one that starts a worker would never stop to."""
+    if module := _loading.get():
+        raise InvalidError(
+            f"{what} while a worker imports {module}",
+            advice='Put what a script does under `if __name__ == "__main__":`.',
+        )
+
+
+def _load(module: str) -> None:
     if module.endswith(".py"):
         _load_file(Path(module))
         return
