@@ -12,6 +12,7 @@ from penstock.client.aio import AsyncFabric
 from penstock.errors import ClosedError
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
+from penstock.tasks.declare import package_names
 from penstock.tasks.futures import TaskFuture, TaskRef
 from penstock.tasks.here import AsyncWorkerHere, WorkerHere, settings_here
 from penstock.tasks.link import TaskLink
@@ -47,7 +48,7 @@ class TaskApp:
     ) -> None:
         """See `Fabric.tasks`."""
         self.name = name
-        self._secrets = (pickle_key, tuple(allow))
+        self._secrets = (pickle_key, package_names(allow))
         self._workers: list[WorkerHere] = []
         self._caller = Caller.new(*self._secrets)
         self._submitting: Submitting[TaskFuture[Any]] = Submitting(self._caller, self._new_future)

@@ -112,7 +112,8 @@ class Caller:
         value = encode(call)
         if len(value) > MAX_CALL_BYTES:
             raise TooLargeError(
-                f"the arguments of {function} have {len(arguments):,} bytes, too many to send",
+                f"the arguments of {function} have {len(arguments):,} bytes; the limit "
+                f"is {MAX_CALL_BYTES:,}",
                 advice="Put the data into a file, a topic or a table, and send where it is.",
             )
         return value, parents

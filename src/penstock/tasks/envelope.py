@@ -14,6 +14,7 @@ from penstock.wire.buffers import Buffer
 
 MAX_BACKOFF_MS = 3_600_000
 MAX_RETRIES = 1000
+NOT_RUN = "penstock.tasks.errors.TaskSkippedError"  # the kind of such a failure
 
 
 class Status(IntEnum):

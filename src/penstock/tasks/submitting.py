@@ -9,7 +9,7 @@ from penstock.client.inputs import milliseconds
 from penstock.errors import InvalidError
 from penstock.tasks.calls import KEEP_S, Caller, CallOptions, Form, checked_priority
 from penstock.tasks.codec import Codec
-from penstock.tasks.dependence import dependence_of
+from penstock.tasks.dependence import check_policy, dependence_of
 from penstock.tasks.envelope import read_call
 from penstock.tasks.futures import TaskHandle, TaskRef
 from penstock.tasks.gangs.envelope import pack_gang
@@ -87,6 +87,8 @@ class Submitting(Generic[F]):
         future: F | None = None,
     ) -> Parcel:
         value, parents = self._caller.call(form, call[1], call[2], task)
+        if on_failure != "fail":
+            check_policy(on_failure)
         if not parents:
             return Parcel([task], [value], future, terms)
         if terms.delay_s:

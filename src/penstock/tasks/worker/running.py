@@ -129,7 +129,8 @@ class Runner:
         if len(packed) > limit:
             raise SerialisationError(
                 f"a result of {len(packed):,} bytes; the limit is {limit:,}",
-                advice="Write it to a file or a queue, and return where it is.",
+                advice="Write it to a file or a queue, and return where it is."
+                + (f" With keep=0, the limit is {MAX_RESULT_BYTES:,}." if call.keep_ms else ""),
             )
         return packed
 
