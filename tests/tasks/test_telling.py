@@ -16,7 +16,7 @@ import penstock
 from penstock.client.dialer import Dialer
 from penstock.client.transport import Transport
 from penstock.client.welcome import new_hello
-from penstock.errors import DeadlineError, InvalidError, TooLargeError, UnavailableError
+from penstock.errors import DeadlineError, InvalidError, UnavailableError
 from penstock.tasks.codec import Codec
 from penstock.tasks.errors import SerialisationError, TaskFailedError, TaskSkippedError
 from penstock.tasks.futures import AsyncTaskFuture
@@ -90,11 +90,6 @@ def test_lists_that_are_one_string_are_refused(
         with pytest.raises(InvalidError, match=r"are a list, not .*\[value\]"):
             app.schedules.add("nightly", functions.square, wrong, every=60)  # type: ignore[arg-type]
     assert app.schedules.all() == {}
-
-
-def test_too_large_arguments_are_told_the_limit(app: penstock.TaskApp) -> None:
-    with pytest.raises(TooLargeError, match=r"20,000,\d+ bytes; the limit is 16,"):
-        app.submit(functions.echo, bytes(20_000_000))
 
 
 def test_who_finds_no_node_is_told_to_look_for_one() -> None:
