@@ -36,6 +36,16 @@ if __name__ == "__main__":
         with app.worker(concurrency=1, kind=sys.argv[2]):
             print(app.submit(double, 21).result(30))
 '''
+UNGUARDED = """
+import penstock
+
+@penstock.task
+def nothing() -> None:
+    pass
+
+with penstock.open({folder!r}) as fabric, fabric.tasks() as app:
+    app.post(nothing)
+"""
 
 
 @pytest.fixture
@@ -131,3 +141,11 @@ def test_what_is_loaded_is_not_loaded_again():
     assert loading.is_loaded(functions.__name__)
     assert not loading.is_loaded("tests.tasks.no_such_module")
     assert not loading.is_loaded(functions.__file__)
+
+
+def test_a_script_without_a_guard_is_told_when_a_worker_imports_it(tmp_path: Path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED.format(folder=str(tmp_path / "data")), encoding="utf-8")
+    with pytest.raises(InvalidError, match=r"while it is loaded .*__main__"):
+        loading.load(str(script))
+    loading.refuse_while_loading()  # nothing is loaded any more

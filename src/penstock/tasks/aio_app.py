@@ -13,6 +13,7 @@ from penstock.errors import ClosedError
 from penstock.tasks.aio_results import AsyncTaskResults
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
+from penstock.tasks.declare import package_names
 from penstock.tasks.futures import AsyncTaskFuture, TaskRef
 from penstock.tasks.here import AsyncWorkerHere, settings_here
 from penstock.tasks.link import TaskLink, checked_limits
@@ -50,7 +51,7 @@ class AsyncTaskApp(AsyncWatched):
         self.name = name
         self._durability = durability
         self._fabric = fabric
-        self._secrets = (pickle_key, tuple(allow))
+        self._secrets = (pickle_key, package_names(allow))
         self._workers: list[AsyncWorkerHere] = []
         self._limits = checked_limits(outstanding, patience, directory)
         self._caller = Caller.new(*self._secrets, self._limits.directory is not None)

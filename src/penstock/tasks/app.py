@@ -14,6 +14,7 @@ from penstock.client.aio import AsyncFabric
 from penstock.errors import ClosedError
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
+from penstock.tasks.declare import package_names
 from penstock.tasks.envelope import TaskOutcome
 from penstock.tasks.futures import TaskFuture, TaskRef
 from penstock.tasks.here import AsyncWorkerHere, WorkerHere, settings_here
@@ -58,7 +59,7 @@ class TaskApp(Watched):
     ) -> None:
         """See `Fabric.tasks`."""
         self.name = name
-        self._secrets = (pickle_key, tuple(allow))
+        self._secrets = (pickle_key, package_names(allow))
         self._workers: list[WorkerHere] = []
         self._limits = checked_limits(outstanding, patience, directory)
         self._caller = Caller.new(*self._secrets, self._limits.directory is not None)

@@ -127,7 +127,8 @@ class Caller:
         value = _packed(form, arguments, task, parents)
         if len(value) > MAX_CALL_BYTES:
             raise TooLargeError(
-                f"the arguments of {form.function} have {len(arguments):,} bytes, too many to send",
+                f"the arguments of {form.function} have {len(arguments):,} bytes; the limit "
+                f"is {MAX_CALL_BYTES:,}",
                 advice="Put the data into a file, a topic or a table, and send where it is.",
             )
         return value, parents

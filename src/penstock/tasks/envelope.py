@@ -19,6 +19,7 @@ MAX_ERROR_TEXT = 32_000  # characters that are told of what an exception says
 MAX_PARENTS_TOLD = 16  # in an outcome
 MAX_STAMPED_BYTES = 64 << 10
 _UNSIGNED = b"\xcf"  # msgpack: an integer of eight bytes follows, as every time in microseconds is
+NOT_RUN = "penstock.tasks.errors.TaskSkippedError"  # the kind of such a failure
 
 
 class Status(IntEnum):

@@ -79,6 +79,12 @@ class TaskHandle(Parent):
     def _resolve(self, value: Any, error: PenstockError | None) -> None:
         raise NotImplementedError
 
+    def _late(self, timeout: float | None) -> TimeoutError:
+        return TimeoutError(
+            f"{self!r} has not ended within {timeout} s (It goes on. If nothing does: is there a "
+            "worker of this task set, with room for it?)"
+        )
+
     def __repr__(self) -> str:
         return f"<{self.function or 'task'} {shown(self.id)}: {self._ending}>"
 
@@ -104,7 +110,19 @@ class TaskFuture(TaskHandle, Future[R]):
     def result(self, timeout: float | None = None) -> R:
         """Waits for the result. TaskFailedError and the like if there is none; TimeoutError after
         `timeout` seconds, and the task goes on."""
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        except TimeoutError:
+            if self.done():
+                raise  # what it ended with
+            raise self._late(timeout) from None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for the end of the task; what there is instead of a result. TimeoutError."""
+        try:
+            return super().exception(timeout)
+        except TimeoutError:
+            raise self._late(timeout) from None
 
     def cancel(self) -> bool:
         """Asks that the task be cancelled.
@@ -175,6 +193,8 @@ class AsyncTaskFuture(TaskHandle, Generic[R_co]):
             try:
                 async with asyncio.timeout(timeout):
                     await ended.wait()
+            except TimeoutError:
+                raise self._late(timeout) from None
             finally:
                 self._waiters.remove(ended)
         return self._error

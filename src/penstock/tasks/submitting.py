@@ -16,7 +16,7 @@ from penstock.tasks.calls import (
     checked_priority,
 )
 from penstock.tasks.codec import Codec
-from penstock.tasks.dependence import dependence_of
+from penstock.tasks.dependence import check_policy, dependence_of
 from penstock.tasks.envelope import read_call
 from penstock.tasks.futures import TaskHandle, TaskRef
 from penstock.tasks.gangs.envelope import pack_gang
@@ -93,6 +93,7 @@ class Submitting(Generic[F]):
         future: F | None = None,
     ) -> Parcel:
         sent = self._caller.sent(form, call[1], call[2], task, terms.delay_s)
+        check_policy(on_failure)
         dependence = None
         if sent.parents:
             if terms.delay_s:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.errors import LimitError, PenstockError, ProtocolError
-from penstock.tasks.envelope import Status, TaskOutcome, read_failure, read_outcome
+from penstock.tasks.envelope import NOT_RUN, Status, TaskOutcome, read_failure, read_outcome
 from penstock.tasks.errors import (
     TaskCancelledError,
     TaskFailedError,
@@ -227,6 +227,11 @@ def error_of(task: bytes, outcome: TaskOutcome) -> TaskOutcomeError | None:
     if outcome.status != Status.FAILED:
         raise ProtocolError(f"{what} has ended with the unknown status {outcome.status}")
     failure = read_failure(outcome.result)
+    if failure.kind == NOT_RUN and not outcome.attempt:
+        return TaskFailedError(
+            f"{what} was not run: {failure.text}", advice=TaskSkippedError.advice,
+            remote_type=failure.kind, remote_text=failure.text,
+        )  # fmt: skip
     kind = TaskTimeoutError if failure.kind == _TIMEOUT else TaskFailedError
     attempts = "" if outcome.attempt < 2 else f" {outcome.attempt} times, the last time"
     where = f"{attempts} on {outcome.worker or 'a worker'}"

@@ -98,7 +98,10 @@ class Codec:
         except SerialisationError as error:
             raise error.under(whole) from error.__cause__
         except RecursionError:
-            raise SerialisationError(f"{whole}: nested too deeply, or in itself") from None
+            raise SerialisationError(
+                f"{whole}: nested too deeply, or in itself",
+                advice="Send a flat list of its parts, which name each other by number.",
+            ) from None
         except UnicodeEncodeError as error:
             raise SerialisationError(f"{whole}: a string that is not text: {error}") from error
 

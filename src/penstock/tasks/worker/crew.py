@@ -136,6 +136,7 @@ class Crew:
             self._failed.set_exception(
                 UnavailableError(
                     f"the worker's functions cannot be run: {why}",
-                    advice="Check that the module can be imported here; see above for details.",
+                    advice="Check that the module can be imported here. A script does its work "
+                    'under `if __name__ == "__main__":`.',
                 )
             )

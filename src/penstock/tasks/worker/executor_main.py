@@ -151,16 +151,16 @@ def main(descriptor: int, beacon: int) -> None:
         signal.signal(number, lambda *_: None)  # the puller decides when it is over
     executor = Executor(socket.socket(fileno=descriptor), Beacon(beacon))
     setup = executor.first()
+    threading.Thread(target=executor.listen, daemon=True).start()  # before: modules may take long
     try:
         for module in setup.modules:
             load(module)
     except BaseException as error:
+        traceback.print_exc()  # first: the puller hangs up when it has heard
         executor.say(Broken("".join(traceback.format_exception_only(error)).strip()))
-        traceback.print_exc()
         sys.exit(1)
     runner = runner_of(setup, executor.say, executor.pieces.get)
     executor.say(Ready(rates_of(registry), registry.names()))
-    threading.Thread(target=executor.listen, daemon=True).start()
     executor.work(runner)
 
 
