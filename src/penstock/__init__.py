@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from penstock.client.blocking_streams import DeadLetters, NamedProducer, Queue, Table, Topic
     from penstock.client.gangs import GangSeat
     from penstock.client.holding import Hold
-    from penstock.client.messages import LeasedMessage, Receipt, Receipts, Refusal, TopicMessage
+    from penstock.client.messages import (
+        LeasedMessage,
+        Receipt,
+        Receipts,
+        Refusal,
+        SeenMessage,
+        TopicMessage,
+    )
     from penstock.client.stages import StageToken
     from penstock.consumers.group import ConsumerGroup
     from penstock.embedded import open_fabric as open
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.tasks.executor import TaskExecutor
     from penstock.tasks.futures import TaskFuture, TaskRef
     from penstock.tasks.results import TaskResults
+    from penstock.tasks.watching.shells import TaskWatcher
     from penstock.wire.batch import Batch
     from penstock.wire.growth import PartitionFamily, Split
     from penstock.wire.messages import (
@@ -76,6 +84,7 @@ __all__ = [
     "Refusal",
     "Reservation",
     "ReservedPart",
+    "SeenMessage",
     "Session",
     "Split",
     "StageToken",
@@ -87,6 +96,7 @@ __all__ = [
     "TaskFuture",
     "TaskRef",
     "TaskResults",
+    "TaskWatcher",
     "Topic",
     "TopicConsumer",
     "TopicMessage",
@@ -109,7 +119,7 @@ _HOMES = {
     "client.stages": "StageToken",
     "client.blocking_streams": "DeadLetters NamedProducer Queue Table Topic",
     "client.gangs": "GangSeat",
-    "client.messages": "LeasedMessage Receipt Receipts Refusal TopicMessage",
+    "client.messages": "LeasedMessage Receipt Receipts Refusal SeenMessage TopicMessage",
     "consumers.group": "ConsumerGroup",
     "embedded": "open_fabric",
     "errors": "PenstockError",
@@ -118,6 +128,7 @@ _HOMES = {
     "tasks.executor": "TaskExecutor",
     "tasks.futures": "TaskFuture TaskRef",
     "tasks.results": "TaskResults",
+    "tasks.watching.shells": "TaskWatcher",
     "wire.batch": "Batch",
     "wire.growth": "PartitionFamily Split",
     "wire.messages": (

@@ -4,6 +4,7 @@ the guarantees say: they hold on each node."""
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -149,6 +150,24 @@ def test_looking_takes_nothing(fabric):
     assert sorted(message.value for message in queue.peek(20)) == values(9)
     assert len(queue.peek(4)) == 4
     assert counted(queue, ready=9, leased=0)
+
+
+def test_looking_at_what_no_pop_gets(fabric):
+    queue, table = fabric.queue("q", lease=60), fabric.table("t")
+    before_us = time.time_ns() // 1000
+    queue.push_many(values(6))
+    queue.push(b"later", delay=3600)
+    queue.hold(b"held", id="h", after=[(table, "k")])
+    taken = [message.value for message in queue.pop_many(2)]
+    assert sorted(message.value for message in queue.look("leased")) == sorted(taken)
+    assert all(each.until_us > before_us + 50_000_000 for each in queue.look("leased"))
+    (delayed,) = queue.look("delayed")
+    assert delayed.value == b"later"
+    assert delayed.until_us > before_us + 3_500_000_000
+    assert [message.value for message in queue.look("held")] == [b"held"]
+    assert counted(queue, ready=4, leased=2)
+    with pytest.raises(InvalidError, match="delayed, leased, held"):
+        queue.look("gone")
 
 
 def test_a_lease_runs_out(fabric):

@@ -29,6 +29,19 @@ MAX_MESSAGES = 40
 LONGEST_DELAY_MS = 3000  # of a nack
 IDS = st.sampled_from([b"a", b"b", b"c"])
 KEYS = st.sampled_from([b"k0", b"k1", b"k2"])
+PEEKS = {
+    "ready": PopMode.PEEK,
+    "dead": PopMode.PEEK_DEAD,
+    "delayed": PopMode.PEEK_DELAYED,
+    "leased": PopMode.PEEK_LEASED,
+    "held": PopMode.PEEK_HELD,
+}
+
+
+def _until_us(message: Message) -> int:
+    """What a look at a message tells instead of a grant."""
+    times = {"delayed": message.due_us, "leased": message.deadline_us, "held": 1}
+    return times.get(message.state, 0)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -192,15 +205,16 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.lease(message, one.grant, one.position, lease_us, self.node.now_us)
             assert (one.shard, one.deliveries) == (message.shard, message.deliveries)
 
-    @rule(dead=st.booleans())
-    def peek(self, dead: bool) -> None:
+    @rule(state=st.sampled_from(list(PEEKS)), messages=st.sampled_from((1, 5, 1000)))
+    def peek(self, state: str, messages: int) -> None:
         self._commit_all()
-        mode = PopMode.PEEK_DEAD if dead else PopMode.PEEK
-        got = self.node.popped(self.queue, 5, mode=mode)
-        wanted = self.model.all("dead" if dead else "ready")
+        got = self.node.popped(self.queue, messages, mode=PEEKS[state])
+        wanted = self.model.all(state)
         assert {one.value for one in got} <= {message.value for message in wanted}
-        if wanted and not (self.ordered == "key" and not dead):
-            assert got
+        if state != "ready" or self.ordered != "key":
+            assert len({one.value for one in got}) == min(messages, len(wanted))
+        until = {message.value: _until_us(message) for message in wanted}
+        assert all(one.grant == until[one.value] for one in got)
 
     # --- settling --------------------------------------------------------------------------
 

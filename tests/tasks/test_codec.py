@@ -163,10 +163,10 @@ def test_results_of_parents_take_their_places() -> None:
 @pytest.mark.parametrize(
     ("value", "path"),
     [
-        (object(), "arguments[0]: a object"),
-        ([1, {"x": object()}], "arguments[0][1]['x']: a object"),
-        (Point(1, Record("k", [object()])), "arguments[0].y.value[0]: a object"),
-        ((1, {frozenset(): object()}), "arguments[0][1][1]: a object"),
+        (object(), "arguments[0]: an object"),
+        ([1, {"x": object()}], "arguments[0][1]['x']: an object"),
+        (Point(1, Record("k", [object()])), "arguments[0].y.value[0]: an object"),
+        ((1, {frozenset(): object()}), "arguments[0][1][1]: an object"),
         (np.array([object()]), "arguments[0]: an array of object"),
         (np.zeros(2, [("a", "i4")]), "arguments[0]: an array of"),
         (ValueError("x"), "arguments[0]: a ValueError"),

@@ -163,8 +163,9 @@ def test_a_script_goes_by_the_stem_of_its_file(tmp_path: Path, how: str) -> None
     assert ran.stdout.split() == ["nightly:job", "nightly:Thing", "True"]
 
 
-def test_what_is_typed_at_a_prompt_is_refused() -> None:
+@pytest.mark.parametrize(("called", "typed"), [(["-c", SCRIPT], ""), (["-"], SCRIPT)])
+def test_what_is_typed_at_a_prompt_is_refused(called: list[str], typed: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False
+        [sys.executable, *called], input=typed, capture_output=True, text=True, check=False
     )
     assert "typed at a prompt" in ran.stderr

@@ -36,9 +36,10 @@ def test_fields_that_an_older_release_did_not_send_get_their_defaults() -> None:
 
 
 def test_known_calls_keep_their_bytes() -> None:
-    assert encode(CALL).hex() == (
-        "9ba36d3a66c40492910780c410" + "69" * 16 + "03ce000f424002cd01f464cdea6091c40170a162"
-    )
+    fields = "a36d3a66c40492910780c410" + "69" * 16 + "03ce000f424002cd01f464cdea6091c40170a162"
+    assert encode(CALL).hex() == f"9d{fields}c000"
+    assert read_call(bytes.fromhex(f"9b{fields}")) == CALL  # before calls told of large arguments
+    assert read_call(bytes.fromhex(f"9c{fields}c0")) == CALL  # and of their delay
 
 
 @settings(deadline=None)
@@ -65,6 +66,7 @@ def test_streams_of_a_task_set() -> None:
         "tasks.nightly.results",
         "tasks.nightly.gangs",
         "tasks.nightly.control",
+        "tasks.nightly.blobs",
     )
     with pytest.raises(TooLargeError):
         names.streams_of("x" * 190)

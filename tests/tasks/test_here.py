@@ -16,8 +16,10 @@ import penstock
 from penstock import aio
 from penstock.errors import InvalidError, PenstockError, UnavailableError
 from penstock.tasks.app import TaskApp
+from penstock.tasks.blobs.blob import MAX_TABLE_BYTES
 from penstock.tasks.declare import Registry
 from penstock.tasks.worker import loading
+from penstock.tasks.worker.settings import Kind
 
 WAIT_S = 30.0
 SCRIPT = '''
@@ -34,6 +36,16 @@ if __name__ == "__main__":
         with app.worker(concurrency=1, kind=sys.argv[2]):
             print(app.submit(double, 21).result(30))
 '''
+UNGUARDED = """
+import penstock
+
+@penstock.task
+def nothing() -> None:
+    pass
+
+with penstock.open({folder!r}) as fabric, fabric.tasks() as app:
+    app.post(nothing)
+"""
 
 
 @pytest.fixture
@@ -78,6 +90,20 @@ def test_gangs_have_places(app: TaskApp):
     assert [seat[:3] for seat in seats] == [[0, 2, True], [1, 2, False]]
 
 
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_it_has_the_directory_of_its_app(kind: Kind, tmp_path: Path):
+    shared, size = tmp_path / "shared", MAX_TABLE_BYTES + 1
+    shared.mkdir()
+    with (
+        penstock.open(str(tmp_path / "data")) as fabric,
+        fabric.tasks(directory=shared) as app,
+        app.worker(functions.__name__, concurrency=1, kind=kind),
+    ):
+        (args, _) = app.submit(functions.echo, bytes(size)).result(WAIT_S)
+        assert len(args[0]) == size
+        assert list(shared.iterdir())
+
+
 def test_what_is_not_begun_goes_back(app: TaskApp):
     with app.worker(functions.__name__, concurrency=1, kind="thread"):
         assert app.submit(functions.square, 2).result(WAIT_S) == 4
@@ -115,3 +141,11 @@ def test_what_is_loaded_is_not_loaded_again():
     assert loading.is_loaded(functions.__name__)
     assert not loading.is_loaded("tests.tasks.no_such_module")
     assert not loading.is_loaded(functions.__file__)
+
+
+def test_a_script_without_a_guard_is_told_when_a_worker_imports_it(tmp_path: Path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED.format(folder=str(tmp_path / "data")), encoding="utf-8")
+    with pytest.raises(InvalidError, match=r"while it is loaded .*__main__"):
+        loading.load(str(script))
+    loading.refuse_while_loading()  # nothing is loaded any more

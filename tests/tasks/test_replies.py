@@ -17,11 +17,13 @@ from tests.tasks.tiny_worker import TinyWorker
 import penstock
 from penstock.errors import NotFoundError
 from penstock.tasks.envelope import Status, TaskCall, TaskOutcome, encode
-from penstock.tasks.names import REPLY_RETENTION_S, streams_of
+from penstock.tasks.names import REPLY_RETENTION_S, client_of, reply_partition, streams_of
 from penstock.tasks.replies import Replies
 from penstock.tasks.streams import open_streams
 from penstock.tasks.waiting import Waiting
 from penstock.testing import FakeClock, memory_fabric
+from penstock.wire.batch import checksum_of
+from penstock.wire.encode import encode_batch
 
 WAIT_S = 60.0
 
@@ -102,3 +104,23 @@ def test_who_waits_is_told_when_no_outcome_can_come_any_more(
     fabric.delete_topic(streams_of("default").replies)
     with pytest.raises(NotFoundError):
         future.result(WAIT_S)
+
+
+def test_a_batch_of_a_stranger_that_cannot_be_read_is_passed_over(
+    fabric: penstock.Fabric, app: penstock.TaskApp
+) -> None:
+    """A node does not open what is packed: whoever may publish can put anything there."""
+    future = app.submit(functions.square, 3)
+    app.flush()
+    hostile = encode_batch([b"value" * 99], keys=[bytes(16)], timestamp_us=1, compression="zstd")
+    hostile[-9:] = bytes(9)
+    hostile[32:40] = checksum_of(hostile).to_bytes(8, "little")
+    topic = fabric.topic(streams_of("default").replies, create=False)
+    partition = reply_partition(client_of(future.id))
+    transaction = fabric.transaction()
+    transaction.publish(topic, b"", partition=partition)
+    transaction._transact.pushes[0].batch = bytes(hostile)
+    transaction.commit()
+    outcome = encode(TaskOutcome(Status.DONE, b"\x09"))
+    topic.publish(outcome, key=future.id, partition=partition)
+    assert future.result(WAIT_S) == 9

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from penstock.errors import PenstockError, ProtocolError, UnavailableError
+from penstock.tasks.blobs.blob import new_blob
 from penstock.tasks.envelope import Failure, Status, TaskOutcome, encode
 from penstock.tasks.errors import (
     TaskCancelledError,
@@ -14,6 +17,7 @@ from penstock.tasks.errors import (
 )
 from penstock.tasks.names import named_task_id, task_id_of
 from penstock.tasks.waiting import Waiting, error_of
+from penstock.wire.buffers import Buffer
 
 ME, OTHER = b"m" * 8, b"o" * 8
 DONE = encode(TaskOutcome(Status.DONE, b"\x01"))
@@ -22,13 +26,17 @@ DONE = encode(TaskOutcome(Status.DONE, b"\x01"))
 class Log:
     """A sink that writes down what it is told."""
 
+    reads_later = False
+
     def __init__(self) -> None:
         self.ended: list[bytes] = []
+        self.large: list[Buffer] = []
         self.failed: list[tuple[bytes, type]] = []
         self.batches = 0
 
-    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
         self.ended.append(task)
+        self.large += large
         return True
 
     def settled(self) -> None:
@@ -146,3 +154,40 @@ def test_a_failure_carries_what_the_worker_saw() -> None:
 def test_unknown_statuses_are_errors_of_the_protocol() -> None:
     with pytest.raises(ProtocolError, match="unknown status 9"):
         error_of(ids(1)[0], TaskOutcome(9, b""))
+
+
+def test_large_values_are_fetched_once_before_anybody_is_told() -> None:
+    fetched: list[bytes] = []
+    waiting = Waiting(ME, lambda task, _: fetched.append(task))
+    log, lazy = Log(), Log()
+    lazy.reads_later = True
+    waiting.add(ids(1), log)
+    waiting.add(ids(2), lazy)
+    outcome = TaskOutcome(Status.DONE, b"", blobs=[new_blob(ids(1)[0], 9, 0.0, False, "x")])
+    for _ in range(2):
+        waiting.take_in(ids(1, 2), [encode(outcome)] * 2)
+    assert (fetched, log.ended, lazy.ended) == (ids(1), [], ids(2))
+    assert waiting.counts == (2, 1, 0)
+    waiting.settle(ids(1)[0], outcome, [b"value"])
+    waiting.settle(ids(1)[0], outcome, [b"value"])
+    assert (log.ended, log.large, log.batches) == (ids(1), [b"value"], 1)
+    assert waiting.counts == (2, 2, 0)
+
+
+def test_whoever_waits_for_room_is_told_when_there_is_some() -> None:
+    waiting, told = Waiting(ME, most=2), list[str]()
+    waiting.when_room(lambda: told.append("at once"))
+    waiting.add(ids(1, 2, 3), Log())
+    assert waiting.full
+
+    def given_up() -> None:
+        told.append("given up")
+
+    waiting.when_room(given_up)
+    waiting.forget_room(given_up)
+    waiting.forget_room(given_up)
+    waiting.when_room(lambda: told.append("later"))
+    waiting.take_in(ids(1), [DONE])
+    assert told == ["at once"], "it is still full"
+    waiting.fail(ids(2), UnavailableError())
+    assert told == ["at once", "later"]

@@ -25,6 +25,7 @@ from penstock.cli import (
     spark,
     stats,
     table,
+    tasks,
     top,
     topic,
     worker,
@@ -47,6 +48,7 @@ app.add_typer(group.app, name="group")
 app.command()(consume.consume)
 app.command()(worker.worker)
 app.command()(provision.provision)
+app.add_typer(tasks.app, name="tasks")
 app.add_typer(mapreduce.app, name="mapreduce")
 app.add_typer(table.app, name="table")
 app.add_typer(publication.app, name="publication")

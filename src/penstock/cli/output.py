@@ -43,12 +43,15 @@ class Output:
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Rows for people; columns of numbers are flush right."""
-        from rich.console import Console
+        console_for().print(grid(columns, rows))
 
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=PIPE_WIDTH)
-        console.print(grid(columns, rows))
+
+def console_for() -> Any:
+    """Where rich prints: a terminal as it is, a pipe with room for wide tables."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:

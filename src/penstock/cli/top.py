@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli.command import Here, on_fabric
+from penstock.cli.live import Interval, Once, show_samples
 from penstock.cli.output import grid
-from penstock.cli.units import duration, duration_text, size_text
+from penstock.cli.units import duration_text, size_text
 
 if TYPE_CHECKING:
     from penstock import Fabric
 
 MAX_STREAMS = 200  # asked for at every turn; the others are only counted
-SHORTEST_S = 0.05
 
 
 @dataclass
@@ -58,48 +55,9 @@ class Sample:
 
 
 @on_fabric
-def top(
-    here: Here,
-    interval: Annotated[
-        float, typer.Option("--interval", parser=duration, metavar="TIME", help="Between samples.")
-    ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one sample and end.")] = False,
-) -> None:
+def top(here: Here, interval: Interval = 1.0, once: Once = False) -> None:
     """Show what a node does, live. With --json, one line for each sample."""
-    interval = max(interval, SHORTEST_S)
-    with suppress(KeyboardInterrupt):
-        if once or here.output.as_json:
-            _print(here, interval, once)
-        else:
-            _live(here, interval)
-
-
-def _print(here: Here, interval: float, once: bool) -> None:
-    before = take_sample(here.fabric)
-    while True:
-        time.sleep(interval)
-        sample = take_sample(here.fabric)
-        sample.compare(before)
-        if here.output.as_json:
-            here.output.line(asdict(sample))
-        else:
-            _console().print(_screen(sample))
-        if once:
-            return
-        before = sample
-
-
-def _live(here: Here, interval: float) -> None:
-    from rich.live import Live
-
-    before = take_sample(here.fabric)
-    with Live(_screen(before), screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(interval)
-            sample = take_sample(here.fabric)
-            sample.compare(before)
-            live.update(_screen(sample), refresh=True)
-            before = sample
+    show_samples(here.output, lambda: take_sample(here.fabric), _screen, interval, once)
 
 
 def take_sample(fabric: Fabric) -> Sample:
@@ -133,15 +91,6 @@ def topic_row(figures: dict[str, Any]) -> StreamRow:
         "topic", figures["name"], figures["messages"], figures["bytes"],
         sum(part["end"] for part in parts), sum(part["start"] for part in parts),
     )  # fmt: skip
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    from penstock.cli.output import PIPE_WIDTH
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def _screen(sample: Sample) -> Any:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import typer
 
 from penstock.wire.durations import EXAMPLES, seconds_of
+from penstock.wire.durations import duration_text as duration_text
 
 _BYTES = {
     "": 1, "b": 1,
@@ -71,18 +72,3 @@ def size_text(count: float) -> str:
             break
         count /= 1024
     return f"{count:.0f} {name}" if name == "B" or count >= 100 else f"{count:.1f} {name}"
-
-
-def duration_text(seconds: float) -> str:
-    """A duration for people: `250 ms`, `30 s`, `5 m`, `1 h 30 m`, `7 d`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 10 and seconds != int(seconds):
-        return f"{seconds:.1f} s"
-    parts: list[str] = []
-    rest = round(seconds)
-    for name, length in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, rest = divmod(rest, length)
-        if count:
-            parts.append(f"{count} {name}")
-    return " ".join(parts[:2])

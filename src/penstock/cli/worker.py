@@ -33,6 +33,16 @@ Blocks = Annotated[
     list[str] | None,
     typer.Option("--block", metavar="NAME", help="Data that the host has. May be repeated."),
 ]
+PickleKey = Annotated[
+    Path | None,
+    typer.Option("--pickle-key", metavar="FILE", help="Take pickles signed with this key."),
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--directory", metavar="PATH", help="For very large values; callers have it, too."
+    ),
+]
 Period = Annotated[
     float | None,
     typer.Option(
@@ -67,16 +77,14 @@ def worker(
         float,
         typer.Option("--drain", parser=duration, metavar="TIME", help="To finish what runs."),
     ] = 30.0,
-    pickle_key: Annotated[
-        Path | None,
-        typer.Option("--pickle-key", metavar="FILE", help="Take pickles signed with this key."),
-    ] = None,
+    pickle_key: PickleKey = None,
     gangs: Annotated[int, typer.Option("--gangs", min=0, help="Places in gangs, besides.")] = 0,
     address: Annotated[
         str, typer.Option("--address", help="Told to the other members of a gang.")
     ] = "",
     host: Host = None,
     block: Blocks = None,
+    directory: Directory = None,
     period: Period = None,
     idle: Idle = 60.0,
     url: Url = DEFAULT_URL,
@@ -101,6 +109,7 @@ def worker(
             tuple(modules), tasks, concurrency, kind.value, tuple(allow or ()), lease, drain,
             None if pickle_key is None else pickle_key.read_bytes(),
             host=host or (gethostname() if block else ""), blocks=tuple(block or ()),
+            directory="" if directory is None else str(directory.absolute()),
         )  # fmt: skip
         connecting = connect(url, timeout, namespace, name="worker")
         paid = None if period is None else Leaving(period, idle, time.monotonic())

@@ -18,6 +18,7 @@ from penstock.tasks.worker.worker import open_puller, worker_name
 
 REPORT_S = 1.0
 LOOK_S = 1.0
+CONNECTING_S = 2.0  # then it is told that there is no connection yet
 
 
 class Gangs(NamedTuple):
@@ -36,7 +37,11 @@ async def work(
 ) -> None:
     """Runs a worker until it is told to end by a signal, or by what its time costs; tells of its
     beginning and end."""
+    waiting = asyncio.get_running_loop().call_later(
+        CONNECTING_S, output.note, "no node answers yet: trying on"
+    )
     async with connecting as fabric:
+        waiting.cancel()
         puller = await open_puller(fabric, settings)
         places = await open_places(fabric, settings, gangs.places, worker_name(), gangs.address)
         _listen_to_signals(puller, places, settings, output)
@@ -57,8 +62,10 @@ async def work(
             for each in aside:
                 each.cancel()
         figures = puller.figures.as_dict()
-        text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in figures.items())
-        output.record({"event": "stopped", **figures}, f"stopped: {text}")
+        counts = {name: count for name, count in figures.items() if name != "busy_us"}
+        text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+        busy = f"executors busy for {figures['busy_us'] / 1e6:,.1f} s"
+        output.record({"event": "stopped", **figures}, f"stopped: {text}; {busy}")
 
 
 def _listen_to_signals(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from itertools import cycle, islice
@@ -180,11 +181,17 @@ class AsyncFabric(FabricState):
         durability: str | None = None,
         pickle_key: bytes | None = None,
         allow: Iterable[str] = (),
+        outstanding: int = 100_000,
+        patience: float | None = None,
+        directory: str | os.PathLike[str] | None = None,
     ) -> AsyncTaskApp:
         """Opens a task set, and creates what it needs; as `Fabric.tasks`."""
         from penstock.tasks.aio_app import AsyncTaskApp  # of a layer above, for those who use it
 
-        made = AsyncTaskApp(self, name, durability=durability, pickle_key=pickle_key, allow=allow)
+        made = AsyncTaskApp(
+            self, name, durability=durability, pickle_key=pickle_key, allow=allow,
+            outstanding=outstanding, patience=patience, directory=directory,
+        )  # fmt: skip
         self._apps.append(await made._open())
         return made
 

@@ -18,7 +18,7 @@ from penstock.client.aio_settle import Settlements
 from penstock.client.aio_watch import Watch
 from penstock.client.aio_wire import Wire
 from penstock.client.pops import WhereRequest
-from penstock.client.reconnect import pause_s
+from penstock.client.reconnect import IS_A_NODE_THERE, pause_s
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.routing import Routes
 from penstock.client.settle import SettleRequest
@@ -77,7 +77,8 @@ class AsyncCluster(AsyncConnection):
                     await self.pause(HERE)
         except TimeoutError:
             await self.close()
-            raise DeadlineError(f"no connection: {self.links.why}") from None
+            why = f"no connection: {self.links.why}"
+            raise DeadlineError(why, advice=IS_A_NODE_THERE) from None
 
     # --- requests ----------------------------------------------------------------------------
 

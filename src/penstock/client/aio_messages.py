@@ -100,6 +100,12 @@ class AsyncDelivery(LeasedBatch):
         self._settler.flush()
         return _DONE
 
+    def dead(self, rows: Sequence[int] | Rows | None = None) -> Awaitable[None]:
+        """Gives up on all of them, or on some rows: dead letters. Need not be awaited."""
+        self._settler.keep(self._items(Settle.DEAD, rows=rows))
+        self._settler.flush()
+        return _DONE
+
     def extend(
         self, seconds: float, rows: Sequence[int] | Rows | None = None
     ) -> Awaitable[None]:

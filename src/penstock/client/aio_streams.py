@@ -33,7 +33,7 @@ from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
 from penstock.client.aio_stages import AsyncQueueStage, AsyncTopicStage
 from penstock.client.consume import ConsumeState
 from penstock.client.gangs import GangSeat
-from penstock.client.messages import LeasedMessage, TopicMessage
+from penstock.client.messages import LeasedMessage, SeenMessage, TopicMessage
 from penstock.client.settle import SettleRequest
 from penstock.client.shells import awaitable
 from penstock.client.stages import DAY_S
@@ -127,6 +127,11 @@ class AsyncQueue(QueueState):
     async def peek(self, max_messages: int = 1) -> list[LeasedMessage]:
         """The next messages, without a lease: they cannot be acked, and others may get them."""
         return await self._peek(max_messages, PopMode.PEEK)
+
+    async def look(self, state: str, max_messages: int = 1000) -> list[SeenMessage]:
+        """Messages that no pop gets now: those that are `delayed`, `leased` or `held`, the oldest
+        first, each with the time until which it is so. At most about 4 MiB of them per node."""
+        return ops_queue.seen(await self._peek(max_messages, ops_queue.looking(state)))
 
     async def _peek(self, max_messages: int, mode: PopMode) -> list[LeasedMessage]:
         granted = await self._run(ops_queue.pop_grants(self, max_messages, 0.0, None, mode))

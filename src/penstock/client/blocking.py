@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -166,17 +167,26 @@ class Fabric(FabricState):
         durability: str | None = None,
         pickle_key: bytes | None = None,
         allow: Iterable[str] = (),
+        outstanding: int = 100_000,
+        patience: float | None = None,
+        directory: str | os.PathLike[str] | None = None,
     ) -> TaskApp:
         """Opens a task set, and creates what it needs: submit functions to it, workers run them.
 
         `durability`: of its streams; ExistsError if they are there with another. `pickle_key`: at
         least 16 bytes that the workers were given too; then what cannot be sent otherwise is
         pickled, and signed with it. `allow`: packages whose classes results may be of, besides
-        those of the functions. It is closed with the fabric, if not before.
+        those of the functions. `outstanding`: tasks that may be waited for at a time; submitting
+        more blocks, and raises LimitError after `patience` seconds, if that is given. `directory`:
+        shared with the workers, for values of more than 64 MiB. It is closed with the fabric, if
+        not before.
         """
         from penstock.tasks.app import TaskApp  # of a layer above, and only for those who use it
 
-        app = TaskApp(self, name, durability=durability, pickle_key=pickle_key, allow=allow)
+        app = TaskApp(
+            self, name, durability=durability, pickle_key=pickle_key, allow=allow,
+            outstanding=outstanding, patience=patience, directory=directory,
+        )  # fmt: skip
         self._apps.append(app)
         return app
 

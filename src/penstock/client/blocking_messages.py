@@ -83,6 +83,11 @@ class Delivery(LeasedBatch):
         self._settler.keep(self._items(op, milliseconds("delay", delay), rows))
         self._settler.flush()
 
+    def dead(self, rows: Sequence[int] | Rows | None = None) -> None:
+        """Gives up on all of them, or on some rows: they are dead letters. Sent at once."""
+        self._settler.keep(self._items(Settle.DEAD, rows=rows))
+        self._settler.flush()
+
     def extend(self, seconds: float, rows: Sequence[int] | Rows | None = None) -> None:
         """Makes all leases, or those of some rows, end that long from now; LeaseLostError if one
         was lost. A lease that covers more rows is that long for all of them."""

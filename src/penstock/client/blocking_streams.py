@@ -33,7 +33,7 @@ from penstock.client.blocking_messages import Delivery, Message
 from penstock.client.blocking_stages import QueueStage, TopicStage
 from penstock.client.consume import ConsumeState
 from penstock.client.gangs import GangSeat
-from penstock.client.messages import LeasedMessage, TopicMessage
+from penstock.client.messages import LeasedMessage, SeenMessage, TopicMessage
 from penstock.client.shells import blocking
 from penstock.client.stages import DAY_S
 from penstock.client.state import (
@@ -112,6 +112,11 @@ class Queue(QueueState):
     def peek(self, max_messages: int = 1) -> list[LeasedMessage]:
         """The next messages, without a lease: they cannot be acked, and others may get them."""
         return self._peek(max_messages, PopMode.PEEK)
+
+    def look(self, state: str, max_messages: int = 1000) -> list[SeenMessage]:
+        """Messages that no pop gets now: those that are `delayed`, `leased` or `held`, the oldest
+        first, each with the time until which it is so. At most about 4 MiB of them per node."""
+        return ops_queue.seen(self._peek(max_messages, ops_queue.looking(state)))
 
     def _peek(self, max_messages: int, mode: PopMode) -> list[LeasedMessage]:
         granted = self._run(ops_queue.pop_grants(self, max_messages, 0.0, None, mode))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.client.reconnect import CONNECT_S, pause_s
+from penstock.client.reconnect import CONNECT_S, IS_A_NODE_THERE, pause_s
 from penstock.client.transport import Transport
 from penstock.client.welcome import hello_frame, read_welcome
 from penstock.errors import ClosedError, DeadlineError, UnavailableError
@@ -49,7 +49,7 @@ class Dialer:
         seconds = pause_s(self.strikes)
         if time.monotonic() + seconds >= deadline:
             text = "the node takes no requests" if lost is None else lost.message
-            raise DeadlineError(f"no connection: {text}") from lost
+            raise DeadlineError(f"no connection: {text}", advice=IS_A_NODE_THERE) from lost
         if self._stopped.wait(seconds):
             raise ClosedError("the fabric is closed")
 

@@ -140,6 +140,17 @@ class LeasedMessage:
         return f"<message {self.shard}/{self.position}: {len(self.value):,} bytes>"
 
 
+class SeenMessage(LeasedMessage):
+    """A message that was looked at where no pop gets it: delayed, held, or leased by somebody."""
+
+    __slots__ = ()
+
+    @property
+    def until_us(self) -> int:
+        """When its delay or lease ends, in microseconds since 1970; of one that is held, 1."""
+        return self._granted.grant
+
+
 class TopicMessage:
     """A message of a topic."""
 

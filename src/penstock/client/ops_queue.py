@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.client.delivery import Part, read_grants
 from penstock.client.inputs import id_bytes, milliseconds
-from penstock.client.messages import LeasedMessage
+from penstock.client.messages import LeasedMessage, SeenMessage
 from penstock.client.ops_fabric import stream_stats
 from penstock.client.pops import PARK_S, PopSearch
 from penstock.client.pops import PopRequest as PopRequest
@@ -26,6 +26,12 @@ from penstock.wire.messages import (
     Redrive,
     Release,
 )
+
+_STATES = {
+    "delayed": PopMode.PEEK_DELAYED,
+    "leased": PopMode.PEEK_LEASED,
+    "held": PopMode.PEEK_HELD,
+}
 
 _read_int = decoder(int)
 _read_bool = decoder(bool)
@@ -58,6 +64,21 @@ def pop_grants(
         timeout = max(ends - time.monotonic(), 0.0)
         if not timeout:
             return granted
+
+
+def looking(state: str) -> PopMode:
+    """The mode of a look at messages in a state."""
+    try:
+        return _STATES[state]
+    except KeyError:
+        raise InvalidError(f"state {state!r}: use {', '.join(_STATES)}") from None
+
+
+def seen(found: Iterable[LeasedMessage]) -> list[SeenMessage]:
+    """What a look has found. A node that does not know such looks tells of other messages, which
+    are left out."""
+    each = [SeenMessage(one.value, one.position, one._granted) for one in found]
+    return [one for one in each if one.until_us]
 
 
 def ack_many(

@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 
 CONNECT_S = 5.0  # for one attempt
+IS_A_NODE_THERE = (
+    "Check the address, and that a node runs there (`penstock serve`). Then retry with the same "
+    "producer (it is stored once)."
+)
 _FIRST_S = 0.05
 _LONGEST_S = 2.0
 

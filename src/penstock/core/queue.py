@@ -141,7 +141,8 @@ class QueueShard:
         return position >> LANE_SHIFT, self.lane_of(position).index.arrived_at(position)
 
     def waiting(self, messages: int) -> list[Run]:
-        """The first runs that a pop would get, each part of one batch, in no strict order."""
+        """The first runs that a pop would get, each part of one batch, in no strict order: so many
+        messages of each priority, as far as there are."""
         runs = sorted(self.returned.runs.values(), key=lambda run: run.position)[:messages]
         for lane in self.lanes.values():
             if lane.fresh:

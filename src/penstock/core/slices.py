@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import islice, repeat
 
 from penstock.core.changes import Given
 from penstock.core.effects import Slice
@@ -27,26 +27,46 @@ def slice_of(queue: QueueShard, run: Run, grant: int) -> Slice | None:
 
 
 def peek_slices(view: QueueView, body: PopBody) -> list[Slice]:
-    """What the next pops would get, or the dead letters: first the highest priority, the oldest."""
-    found: list[tuple[int, int, QueueShard, Run]] = []
+    """What the next pops would get, or what they would not: first the highest priority, the oldest.
+    Each with the time until which it is so; 0: none is known."""
+    found: list[tuple[int, int, QueueShard, Run, int]] = []
     for queue in view.shards.values():
-        dead = body.mode == PopMode.PEEK_DEAD
-        for run in queue.dead.values() if dead else queue.waiting(body.messages):
+        for run, until_us in islice(_looked_at(queue, body), body.messages):
             stored = queue.find(run.position)
             if stored is not None:
-                found.append((run.position >> LANE_SHIFT, stored.arrived_us, queue, run))
+                lane = run.position >> LANE_SHIFT
+                found.append((lane, stored.arrived_us, queue, run, until_us))
     found.sort(key=lambda item: item[:2])
     slices: list[Slice] = []
     left, room = body.messages, body.max_bytes
-    for _, _, queue, run in found:
+    for _, _, queue, run, until_us in found:
         if left <= 0 or room <= 0:
             break
-        part = slice_of(queue, cut(run, left)[0], 0)
+        part = slice_of(queue, cut(run, left)[0], until_us)
         if part is not None and (part.length <= room or not slices):
             slices.append(part)
             left -= part.mask.bit_count()
             room -= part.length
     return slices
+
+
+def _looked_at(queue: QueueShard, body: PopBody) -> Iterator[tuple[Run, int]]:
+    """Runs of single batches in the state that is asked for, and until when they are in it."""
+    if body.mode == PopMode.PEEK_DEAD:
+        yield from zip(queue.dead.values(), repeat(0))
+    elif body.mode == PopMode.PEEK_DELAYED:
+        for due_us, run in queue.delayed.times():
+            yield run, due_us
+    elif body.mode == PopMode.PEEK_LEASED:
+        for grant in queue.leases.grants.values():
+            if grant.mask:
+                index = queue.lane_of(grant.position).index
+                for position, mask in index.parts(grant.position, grant.mask):
+                    yield Run(position, mask, grant.deliveries), grant.deadline_us
+    elif body.mode == PopMode.PEEK_HELD:
+        yield from zip(queue.held.values(), repeat(1))
+    else:
+        yield from zip(queue.waiting(body.messages), repeat(0))
 
 
 def slices_of(taken: Taken) -> list[Slice]:

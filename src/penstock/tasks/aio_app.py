@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -12,13 +13,17 @@ from penstock.errors import ClosedError
 from penstock.tasks.aio_results import AsyncTaskResults
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
+from penstock.tasks.declare import package_names
 from penstock.tasks.futures import AsyncTaskFuture, TaskRef
 from penstock.tasks.here import AsyncWorkerHere, settings_here
-from penstock.tasks.link import TaskLink
+from penstock.tasks.link import TaskLink, checked_limits
 from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
 from penstock.tasks.schedules.book import AsyncSchedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
+from penstock.tasks.waiting import MOST_WAITING, limit_error
+from penstock.tasks.watching.observer import Observer
+from penstock.tasks.watching.shells import AsyncWatched
 from penstock.tasks.worker.settings import Kind
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class AsyncTaskApp:
+class AsyncTaskApp(AsyncWatched):
     """Submits tasks of one task set, and waits for their outcomes; for one event loop."""
 
     def __init__(
@@ -38,18 +43,22 @@ class AsyncTaskApp:
         durability: str | None = None,
         pickle_key: bytes | None = None,
         allow: Iterable[str] = (),
+        outstanding: int = MOST_WAITING,
+        patience: float | None = None,
+        directory: str | os.PathLike[str] | None = None,
     ) -> None:
         """See `Fabric.tasks`, which also opens it."""
         self.name = name
         self._durability = durability
         self._fabric = fabric
-        self._secrets = (pickle_key, tuple(allow))
+        self._secrets = (pickle_key, package_names(allow))
         self._workers: list[AsyncWorkerHere] = []
-        self._caller = Caller.new(*self._secrets)
+        self._limits = checked_limits(outstanding, patience, directory)
+        self._caller = Caller.new(*self._secrets, self._limits.directory is not None)
         self._submitting: Submitting[AsyncTaskFuture[Any]] = Submitting(
             self._caller, self._new_future
         )
-        self._link = TaskLink(fabric, self._caller.client)
+        self._link = TaskLink(fabric, self._caller.client, self._limits)
         self._closed = False
 
     async def _open(self) -> Self:
@@ -152,12 +161,14 @@ class AsyncTaskApp:
         form, terms = self._submitting.mapped(function, options)
         arrived = asyncio.Event()
         items = Mapping(self._caller, form, zipped(iterables), terms, arrived.set, batch)
-        return AsyncTaskResults(items, self._offer, arrived)
+        return AsyncTaskResults(items, self._offer, arrived, self._link.large_of)
 
     def future(self, task: str | bytes | TaskRef) -> AsyncTaskFuture[Any]:
         """A future for the kept outcome of any client's task; as `TaskApp.future`."""
         future = self._submitting.kept(task)
         self._check_open()
+        if self._link.crowded() is not None:
+            raise limit_error(0.0)  # this does not wait
         self._link.wait_for_kept(future.id, future)
         return future
 
@@ -181,10 +192,16 @@ class AsyncTaskApp:
         """Runs tasks in this very program, until it is closed, or the app is. As
         `TaskApp.worker`."""
         self._check_open()
-        settings = settings_here(self.name, concurrency, kind, modules, *self._secrets, drain)
+        settings = settings_here(
+            self.name, concurrency, kind, modules, *self._secrets, drain, self._limits.directory
+        )
         here = await AsyncWorkerHere(self._fabric, settings, gangs).open()
         self._workers.append(here)
         return here
+
+    def _observer(self) -> Observer:
+        self._check_open()
+        return self._link.observer
 
     @property
     def schedules(self) -> AsyncSchedules:
@@ -255,13 +272,25 @@ class AsyncTaskApp:
 
     async def _offer(self, parcel: Parcel) -> None:
         self._check_open()
-        link = self._link
-        if link.outbox.full:
-            room = asyncio.Event()
-            link.outbox.when_room(room.set)
-            await room.wait()
+        link, waited = self._link, parcel.sink is not None
+        if link.crowded(waited) is not None:
+            await self._wait_for_room(waited)
         if link.offer(parcel):
             asyncio.get_running_loop().call_soon(link.pump)
+
+    async def _wait_for_room(self, waited: bool) -> None:
+        patience_s, room = self._link.patience_s, asyncio.Event()
+        try:
+            async with asyncio.timeout(patience_s):
+                while (crowded := self._link.crowded(waited)) is not None:
+                    room.clear()
+                    crowded.when_room(room.set)
+                    await room.wait()
+        except TimeoutError:
+            raise limit_error(patience_s or 0.0) from None
+        finally:
+            for each in (self._link.outbox, self._link.waiting):
+                each.forget_room(room.set)
 
     def _check_open(self) -> None:
         if self._closed:

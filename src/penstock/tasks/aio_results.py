@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from penstock.tasks.mapping import Mapping, checked
+from penstock.errors import LimitError, PenstockError
+from penstock.tasks.envelope import TaskOutcome
+from penstock.tasks.mapping import Failed, Mapping, Unread, checked
 from penstock.tasks.outbox import Parcel
+from penstock.wire.buffers import Buffer
 
 R = TypeVar("R")
 
@@ -20,10 +23,12 @@ class AsyncTaskResults(Generic[R]):
         items: Mapping,
         offer: Callable[[Parcel], Awaitable[None]],
         arrived: asyncio.Event,
+        read: Callable[[TaskOutcome], Awaitable[Sequence[Buffer]]],
     ) -> None:
         self._items = items
         self._offer = offer
         self._arrived = arrived
+        self._read = read
 
     @property
     def submitted(self) -> int:
@@ -70,9 +75,18 @@ class AsyncTaskResults(Generic[R]):
             self._arrived.clear()
             taken = items.take(ordered)
             while (parcel := items.next_parcel()) is not None:
-                await self._offer(parcel)
-            for each in taken:
-                yield each
+                try:
+                    await self._offer(parcel)
+                except LimitError as error:
+                    items.fail_all(parcel, error)
+            for number, result in taken:
+                yield number, await self._opened(result) if isinstance(result, Unread) else result
             if not taken and not items.arrived:
                 async with asyncio.timeout_at(ends):
                     await self._arrived.wait()
+
+    async def _opened(self, result: Unread) -> Any:
+        try:
+            return self._items.opened(result, await self._read(result.outcome))
+        except PenstockError as error:
+            return Failed(error)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import as_completed, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -12,25 +14,32 @@ from penstock.client.aio import AsyncFabric
 from penstock.errors import ClosedError
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
+from penstock.tasks.declare import package_names
+from penstock.tasks.envelope import TaskOutcome
 from penstock.tasks.futures import TaskFuture, TaskRef
 from penstock.tasks.here import AsyncWorkerHere, WorkerHere, settings_here
-from penstock.tasks.link import TaskLink
+from penstock.tasks.link import TaskLink, checked_limits
 from penstock.tasks.mapping import BUNDLE, Mapping
 from penstock.tasks.outbox import Parcel
 from penstock.tasks.portal import Portal
 from penstock.tasks.results import TaskResults
 from penstock.tasks.schedules.book import AsyncSchedules, Schedules
 from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
+from penstock.tasks.waiting import MOST_WAITING, limit_error
+from penstock.tasks.watching.observer import Observer
+from penstock.tasks.watching.shells import Watched
 from penstock.tasks.worker.settings import Kind
+from penstock.wire.buffers import Buffer
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Fabric
     from penstock.tasks.progress import TaskProgress
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
-class TaskApp:
+class TaskApp(Watched):
     """Submits tasks of one task set, and waits for their outcomes. Threads may share it.
 
     It has a connection and a thread of its own, from its making to `close`.
@@ -44,12 +53,16 @@ class TaskApp:
         durability: str | None = None,
         pickle_key: bytes | None = None,
         allow: Iterable[str] = (),
+        outstanding: int = MOST_WAITING,
+        patience: float | None = None,
+        directory: str | os.PathLike[str] | None = None,
     ) -> None:
         """See `Fabric.tasks`."""
         self.name = name
-        self._secrets = (pickle_key, tuple(allow))
+        self._secrets = (pickle_key, package_names(allow))
         self._workers: list[WorkerHere] = []
-        self._caller = Caller.new(*self._secrets)
+        self._limits = checked_limits(outstanding, patience, directory)
+        self._caller = Caller.new(*self._secrets, self._limits.directory is not None)
         self._submitting: Submitting[TaskFuture[Any]] = Submitting(self._caller, self._new_future)
         self._closed = False
         self._portal = Portal(f"penstock-tasks-{name}")
@@ -63,7 +76,7 @@ class TaskApp:
         self, fabric: Fabric, name: str, durability: str | None
     ) -> tuple[AsyncFabric, TaskLink]:
         twin = await fabric._asynchronous()
-        link = TaskLink(twin, self._caller.client)
+        link = TaskLink(twin, self._caller.client, self._limits)
         try:
             await link.open(name, durability)
         except BaseException:
@@ -185,13 +198,14 @@ class TaskApp:
         form, terms = self._submitting.mapped(function, options)
         arrived = threading.Event()
         items = Mapping(self._caller, form, zipped(iterables), terms, arrived.set, batch)
-        return TaskResults(items, self._offer, arrived)
+        return TaskResults(items, self._offer, arrived, self._read)
 
     def future(self, task: str | bytes | TaskRef) -> TaskFuture[Any]:
         """A future for the kept outcome of any client's task, by its name, its id or a reference.
         It waits for as long as there is none: also if there will never be one."""
         future = self._submitting.kept(task)
         self._check_open()
+        self._wait_for_room(waited=True)
         self._portal.soon(lambda: self._link.wait_for_kept(future.id, future))
         return future
 
@@ -225,10 +239,19 @@ class TaskApp:
         `multiprocessing`. UnavailableError, with the reason, if no executor can start.
         """
         self._check_open()
-        settings = settings_here(self.name, concurrency, kind, modules, *self._secrets, drain)
+        settings = settings_here(
+            self.name, concurrency, kind, modules, *self._secrets, drain, self._limits.directory
+        )
         here = WorkerHere(AsyncWorkerHere(self._fabric, settings, gangs), self._portal)
         self._workers.append(here)
         return here
+
+    def _observer(self) -> Observer:
+        self._check_open()
+        return self._link.observer
+
+    def _look(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._portal.call(work)
 
     @property
     def schedules(self) -> Schedules:
@@ -289,20 +312,30 @@ class TaskApp:
         finally:
             await self._fabric.close()
 
+    def _read(self, outcome: TaskOutcome) -> list[Buffer]:
+        self._check_open()
+        return self._portal.call(self._link.large_of(outcome))
+
     def _offer(self, parcel: Parcel) -> None:
         self._check_open()
-        link = self._link
-        if link.outbox.full:
-            self._wait_for_room()
+        link, waited = self._link, parcel.sink is not None
+        if link.crowded(waited) is not None:
+            self._wait_for_room(waited)
         if link.offer(parcel):
             self._portal.soon(link.pump)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, waited: bool) -> None:
         if self._portal.inside:
             return  # a callback of a future: it must not wait for the thread that it runs on
-        room = threading.Event()
-        self._link.outbox.when_room(room.set)
-        room.wait()
+        patience_s, room = self._link.patience_s, threading.Event()
+        ends_s = None if patience_s is None else time.monotonic() + patience_s
+        while (crowded := self._link.crowded(waited)) is not None:
+            room.clear()
+            crowded.when_room(room.set)
+            left_s = None if ends_s is None else max(ends_s - time.monotonic(), 0.0)
+            if not room.wait(left_s):
+                crowded.forget_room(room.set)
+                raise limit_error(patience_s or 0.0)
 
     def _check_open(self) -> None:
         if self._closed:

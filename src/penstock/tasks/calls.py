@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.client.inputs import milliseconds
 from penstock.client.push import now_us
 from penstock.errors import InvalidError, TooLargeError
+from penstock.tasks.blobs.blob import ARGUMENTS_S, INLINE_BYTES, Blob, Large, new_blob
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import Task, Trust, name_of
 from penstock.tasks.envelope import TaskCall, encode
@@ -21,6 +23,7 @@ from penstock.wire.limits import MAX_BATCH_BYTES, MAX_PRIORITY
 
 KEEP_S = 3600.0  # outcomes of what is submitted alone, unless said otherwise
 MAX_CALL_BYTES = MAX_BATCH_BYTES - 4096  # a call is a message, and fits a batch with its head
+MAX_DELAY_MS = 1 << 50
 _UNDECLARED = TaskOptions()
 
 
@@ -50,27 +53,41 @@ class Form(NamedTuple):
     timeout_ms: int
     keep_ms: int
     block: str
+    delay_ms: int = 0
+
+
+class Sent(NamedTuple):
+    """What is sent for a call."""
+
+    value: bytes
+    parents: list[bytes]
+    """The ids of the tasks whose results are its arguments."""
+    large: Large | None = None
 
 
 class Caller:
     """Makes the calls of one client, and numbers them. Threads may share it."""
 
-    def __init__(self, client: bytes, codec: Codec, trust: Trust) -> None:
+    def __init__(
+        self, client: bytes, codec: Codec, trust: Trust, files: bool = False
+    ) -> None:
+        """`files`: whether there is a directory for very large arguments."""
         if len(client) != CLIENT_BYTES:
             raise InvalidError(f"a client's id has {CLIENT_BYTES} bytes, not {len(client)}")
         self.client = client
         self.codec = codec
         self._trust = trust
+        self._files = files
         self._partition = reply_partition(client)
         self._numbers = itertools.count(1)
 
     @classmethod
-    def new(cls, pickle_key: bytes | None, allow: Iterable[str]) -> Caller:
+    def new(cls, pickle_key: bytes | None, allow: Iterable[str], files: bool = False) -> Caller:
         """One with an id of its own. `allow`: packages whose classes results may be of, besides
         those of the functions that are called. InvalidError while a worker loads the program."""
         refuse_while_loading()
         trust = Trust(allow)
-        return cls(secrets.token_bytes(CLIENT_BYTES), Codec(trust, pickle_key), trust)
+        return cls(secrets.token_bytes(CLIENT_BYTES), Codec(trust, pickle_key), trust, files)
 
     def new_id(self) -> bytes:
         """The id of the client's next task."""
@@ -99,6 +116,7 @@ class Caller:
             declared.timeout_ms if timeout is None else checked_timeout(timeout),
             kept_ms if keep is None else milliseconds("keep", keep),
             checked_block(options.block),
+            milliseconds("delay", options.delay, MAX_DELAY_MS),
         )
 
     def call(
@@ -106,18 +124,38 @@ class Caller:
     ) -> tuple[bytes, list[bytes]]:
         """What is pushed for a call, and the ids of the tasks whose results are its arguments."""
         arguments, parents = self.codec.pack_call(args, kwargs)
-        function, reply, retries, backoff_ms, timeout_ms, keep_ms, block = form
-        call = TaskCall(
-            function, arguments, task, reply, now_us(),
-            retries, backoff_ms, timeout_ms, keep_ms, parents, block,
-        )  # fmt: skip
-        value = encode(call)
+        value = _packed(form, arguments, task, parents)
         if len(value) > MAX_CALL_BYTES:
             raise TooLargeError(
-                f"the arguments of {function} have {len(arguments):,} bytes, too many to send",
+                f"the arguments of {form.function} have {len(arguments):,} bytes; the limit "
+                f"is {MAX_CALL_BYTES:,}",
                 advice="Put the data into a file, a topic or a table, and send where it is.",
             )
         return value, parents
+
+    def sent(
+        self, form: Form, args: Sequence[Any], kwargs: Mapping[str, Any], task: bytes,
+        delay_s: float = 0.0,
+    ) -> Sent:  # fmt: skip
+        """As `call`, for a task that is run once: large arguments are sent apart."""
+        arguments, parents = self.codec.pack_call(args, kwargs)
+        if len(arguments) <= INLINE_BYTES:
+            return Sent(_packed(form, arguments, task, parents), parents)
+        ends_s = time.time() + ARGUMENTS_S + delay_s
+        what = f"the arguments of {form.function}"
+        blob = new_blob(task, len(arguments), ends_s, self._files, what)
+        return Sent(_packed(form, b"", task, parents, blob), parents, (blob, arguments))
+
+
+def _packed(
+    form: Form, arguments: bytes, task: bytes, parents: list[bytes], large: Blob | None = None
+) -> bytes:
+    function, reply, retries, backoff_ms, timeout_ms, keep_ms, block, delay_ms = form
+    call = TaskCall(
+        function, arguments, task, reply, now_us(),
+        retries, backoff_ms, timeout_ms, keep_ms, parents, block, large, delay_ms,
+    )  # fmt: skip
+    return encode(call)
 
 
 def checked_priority(priority: int) -> int:

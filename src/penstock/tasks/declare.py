@@ -78,6 +78,13 @@ class Registry:
 registry = Registry()
 
 
+def package_names(allow: Iterable[str]) -> tuple[str, ...]:
+    """Packages that a user allows; InvalidError if it is one name, whose letters would count."""
+    if isinstance(allow, str):
+        raise InvalidError(f"allow is a list of packages, not {allow!r}", advice="Use [package].")
+    return tuple(allow)
+
+
 class Trust:
     """Of which top-level packages classes may be made from bytes: those that have declared tasks
     here, and those that were added."""

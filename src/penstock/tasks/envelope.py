@@ -9,12 +9,17 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ProtocolError
+from penstock.tasks.blobs.blob import Blob
 from penstock.tasks.names import NOBODY
 from penstock.wire.buffers import Buffer
 
 MAX_BACKOFF_MS = 3_600_000
 MAX_RETRIES = 1000
 MAX_ERROR_TEXT = 32_000  # characters that are told of what an exception says
+MAX_PARENTS_TOLD = 16  # in an outcome
+MAX_STAMPED_BYTES = 64 << 10
+_UNSIGNED = b"\xcf"  # msgpack: an integer of eight bytes follows, as every time in microseconds is
+NOT_RUN = "penstock.tasks.errors.TaskSkippedError"  # the kind of such a failure
 
 
 class Status(IntEnum):
@@ -56,6 +61,10 @@ class TaskCall(msgspec.Struct, array_like=True):
     """Ids of the tasks whose results are arguments."""
     block: str = ""
     """The data that it works on, for locality."""
+    large: Blob | None = None
+    """Where the arguments are, if they are too large to stand here."""
+    delay_ms: int = 0
+    """After its submission, before it may run."""
 
 
 class TaskOutcome(msgspec.Struct, array_like=True):
@@ -70,6 +79,30 @@ class TaskOutcome(msgspec.Struct, array_like=True):
     started_us: int = 0
     ended_us: int = 0
     function: str = ""
+    blobs: list[Blob] = []
+    """Where large values are that `result` only refers to."""
+    submitted_us: int = 0
+    ready_us: int = 0
+    """When its delay was over, or the last of those that it comes after was settled; 0: it could be
+    leased at once."""
+    after: list[bytes] = []  # msgspec gives every Struct a list of its own
+    """Ids of the tasks that it came after: the first MAX_PARENTS_TOLD."""
+    settled_us: int = 0
+    """When its worker began to commit it; of a large outcome, when it ended. Must stay last: it is
+    written into the packed outcome by `stamped`."""
+
+
+def stamp_of(settled_us: int) -> bytes:
+    """A time as `stamped` takes it."""
+    return _UNSIGNED + settled_us.to_bytes(8, "big")
+
+
+def stamped(packed: bytes, stamp: bytes) -> bytes:
+    """A packed outcome with the time at which it is settled; a large one as it is, since this
+    copies it."""
+    if len(packed) > MAX_STAMPED_BYTES or packed[-9:-8] != _UNSIGNED:
+        return packed
+    return packed[:-9] + stamp
 
 
 class Failure(msgspec.Struct, array_like=True):
@@ -120,3 +153,11 @@ def _reader(kind: type[Any], what: str) -> Callable[[Buffer], Any]:
 read_call: Callable[[Buffer], TaskCall] = _reader(TaskCall, "a task")
 read_outcome: Callable[[Buffer], TaskOutcome] = _reader(TaskOutcome, "a task's outcome")
 read_failure: Callable[[Buffer], Failure] = _reader(Failure, "a task's failure")
+
+
+def settled_of(packed: bytes) -> int:
+    """The `settled_us` of a packed outcome; 0 if it tells none, or is none."""
+    try:
+        return read_outcome(packed).settled_us
+    except ProtocolError:
+        return 0

@@ -64,11 +64,14 @@ class TaskFailedError(TaskOutcomeError):
     """The task raised, and no attempt is left.
 
     `remote_type` names the exception's class, `remote_text` is what it says and `remote_traceback`
-    where it was raised, on the worker. The task itself is kept among the dead letters.
+    where it was raised, on the worker. The task itself is kept among the dead letters, unless it
+    was not run because one that it depends on failed.
     """
 
     code = 84
-    advice = "Its arguments are kept: correct the function, then send it again from the dead tasks."
+    advice = (
+        "Its arguments are kept: correct the function, then `penstock queue redrive tasks.NAME`."
+    )
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class TaskTimeoutError(TaskFailedError):
     """The last attempt was ended because it reached the task's time limit."""
 
     code = 85
-    advice = "Raise the task's timeout, or divide its work; then send it again from the dead tasks."
+    advice = "Raise its timeout, or divide its work; then `penstock queue redrive tasks.NAME`."
 
 
 class TaskSkippedError(TaskOutcomeError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from penstock.tasks.envelope import Status, TaskOutcome
 from penstock.tasks.errors import TaskCancelledError
 from penstock.tasks.names import shown
 from penstock.tasks.waiting import error_of
+from penstock.wire.buffers import Buffer
 
 _ENDINGS = [status.name.lower() for status in Status]
 R = TypeVar("R")
@@ -33,6 +34,8 @@ class TaskRef(Parent):
 class TaskHandle(Parent):
     """What futures of both kinds know of their task."""
 
+    reads_later = False
+
     def __init__(self, task: bytes, codec: Codec, function: str = "", kept: bool = True) -> None:
         self.id = task
         self.kept = kept
@@ -51,7 +54,7 @@ class TaskHandle(Parent):
     def settled(self) -> None:
         """Nothing is left to do when several outcomes came together."""
 
-    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
         """The task has ended. Who hears of it again has nothing new to say."""
         if self._ending != "submitted":
             return False
@@ -60,7 +63,7 @@ class TaskHandle(Parent):
         try:
             error = error_of(task, outcome)
             if error is None:
-                value = self._codec.unpack(outcome.result)
+                value = self._codec.unpack(outcome.result, large)
             self._ending = _ENDINGS[outcome.status]
         except PenstockError as unreadable:
             error, self._ending = unreadable, "lost"
@@ -75,6 +78,12 @@ class TaskHandle(Parent):
 
     def _resolve(self, value: Any, error: PenstockError | None) -> None:
         raise NotImplementedError
+
+    def _late(self, timeout: float | None) -> TimeoutError:
+        return TimeoutError(
+            f"{self!r} has not ended within {timeout} s (It goes on. If nothing does: is there a "
+            "worker of this task set, with room for it?)"
+        )
 
     def __repr__(self) -> str:
         return f"<{self.function or 'task'} {shown(self.id)}: {self._ending}>"
@@ -101,7 +110,19 @@ class TaskFuture(TaskHandle, Future[R]):
     def result(self, timeout: float | None = None) -> R:
         """Waits for the result. TaskFailedError and the like if there is none; TimeoutError after
         `timeout` seconds, and the task goes on."""
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        except TimeoutError:
+            if self.done():
+                raise  # what it ended with
+            raise self._late(timeout) from None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for the end of the task; what there is instead of a result. TimeoutError."""
+        try:
+            return super().exception(timeout)
+        except TimeoutError:
+            raise self._late(timeout) from None
 
     def cancel(self) -> bool:
         """Asks that the task be cancelled.
@@ -172,6 +193,8 @@ class AsyncTaskFuture(TaskHandle, Generic[R_co]):
             try:
                 async with asyncio.timeout(timeout):
                     await ended.wait()
+            except TimeoutError:
+                raise self._late(timeout) from None
             finally:
                 self._waiters.remove(ended)
         return self._error

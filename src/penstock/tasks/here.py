@@ -10,6 +10,7 @@ from typing import Self
 
 from penstock.client.aio import AsyncFabric
 from penstock.errors import InvalidError
+from penstock.tasks.blobs.files import Directory
 from penstock.tasks.declare import registry
 from penstock.tasks.gangs.places import GangPlaces, open_places, run_both
 from penstock.tasks.portal import Portal
@@ -21,6 +22,7 @@ from penstock.tasks.worker.worker import open_puller, worker_name
 def settings_here(
     task_set: str, concurrency: int | None, kind: Kind, modules: Iterable[str],
     pickle_key: bytes | None, allow: Iterable[str], drain_s: float,
+    directory: Directory | None = None,
 ) -> WorkerSettings:  # fmt: skip
     """Of a worker that knows the tasks that this program has declared, if no modules are named."""
     chosen = tuple(modules) or tuple(registry.modules())
@@ -32,6 +34,7 @@ def settings_here(
     return WorkerSettings(
         chosen, task_set, concurrency or os.cpu_count() or 1, kind, tuple(allow),
         drain_s=drain_s, pickle_key=pickle_key,
+        directory="" if directory is None else directory.path,
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def module_path(module: str) -> str:
     if spec is not None:
         return str(spec.name).removesuffix(f".{_MAIN}")
     file = getattr(main, "__file__", None)
-    if not file:
+    if not file or file.startswith("<"):  # such as <stdin>
         raise InvalidError(
             "what is typed at a prompt cannot be imported by a worker",
             advice="Put the function into a file, and give that file to the worker.",

@@ -7,37 +7,75 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_streams import AsyncQueue, AsyncTable
-from penstock.errors import ClosedError, PenstockError
+from penstock.client.inputs import milliseconds
+from penstock.errors import ClosedError, InvalidError, PenstockError
+from penstock.tasks.blobs.files import Directory
+from penstock.tasks.blobs.pieces import Pieces
+from penstock.tasks.blobs.store import BlobStore
 from penstock.tasks.dependence import hold_of
+from penstock.tasks.envelope import TaskOutcome
 from penstock.tasks.gangs.streams import open_gang_queue
 from penstock.tasks.lookups import Lookups
+from penstock.tasks.losses import Losses
 from penstock.tasks.names import cancel_key
 from penstock.tasks.outbox import Outbox, Parcel, Shipment, Sink
 from penstock.tasks.replies import Replies
 from penstock.tasks.streams import OpenStreams, open_streams
-from penstock.tasks.waiting import Waiting, cancelled_error
+from penstock.tasks.waiting import MOST_WAITING, Waiting, cancelled_error
+from penstock.tasks.watching.observer import Observer
+from penstock.wire.buffers import Buffer
 
 log = logging.getLogger("penstock.tasks")
 
 _UNDER_WAY = 4  # shipments; what is submitted meanwhile is sent together after the first of them
+_FETCHES = 4  # outcomes with large values that are read at a time
 _CANCEL_TTL_S = 86_400.0
+
+
+class LinkLimits(NamedTuple):
+    """What one client may hold, and where it keeps what is very large."""
+
+    outstanding: int = MOST_WAITING
+    """Tasks that it waits for."""
+    patience_s: float | None = None
+    """How long a submission waits for room; None: for ever."""
+    directory: Directory | None = None
+
+
+DEFAULT_LIMITS = LinkLimits()
+
+
+def checked_limits(
+    outstanding: int, patience: float | None, directory: str | os.PathLike[str] | None
+) -> LinkLimits:
+    """Limits as a program gives them; InvalidError names the one that is wrong."""
+    if isinstance(outstanding, bool) or not isinstance(outstanding, int) or outstanding < 1:
+        raise InvalidError(f"outstanding must be a number, 1 or more, not {outstanding!r}")
+    if patience is not None:
+        milliseconds("patience", patience)
+    return LinkLimits(outstanding, patience, None if directory is None else Directory(directory))
 
 
 class TaskLink:
     """Sends what is in the outbox, and tells those who wait. All but `outbox` and `waiting` belongs
     to one event loop."""
 
-    def __init__(self, fabric: AsyncFabric, client: bytes) -> None:
+    def __init__(
+        self, fabric: AsyncFabric, client: bytes, limits: LinkLimits = DEFAULT_LIMITS
+    ) -> None:
         self.outbox = Outbox()
-        self.waiting = Waiting(client)
+        self.waiting = Waiting(client, self._fetch, limits.outstanding)
         self._fabric = fabric
         self._client = client
+        self._limits = limits
         self._under_way = 0
+        self._fetching = asyncio.Semaphore(_FETCHES)
         self._jobs: set[asyncio.Task[None]] = set()
         self._closed = False
         self._gangs: AsyncQueue | None = None  # opened with the first gang
@@ -46,7 +84,11 @@ class TaskLink:
     async def open(self, task_set: str, durability: str | None = None) -> None:
         """Opens the streams, and listens for outcomes: those of all tasks sent after this."""
         self._task_set, self._durability = task_set, durability
+        self._loop = asyncio.get_running_loop()
         self._streams: OpenStreams = await open_streams(self._fabric, task_set, durability)
+        pieces = Pieces(self._fabric, task_set, durability)
+        self._store = BlobStore(pieces, self._limits.directory)
+        self._losses = Losses(self.outbox, self.waiting, self._streams.results)
         self._lookups = Lookups(self._streams.results, self.waiting)
         replies = Replies(self._streams.replies, self.waiting, self._client, self._missed)
         await replies.locate()
@@ -57,9 +99,26 @@ class TaskLink:
         self._spawn(self._lookups.run_all())
 
     @property
+    def observer(self) -> Observer:
+        """Whoever looks at tasks and workers."""
+        return Observer(self._fabric, self._task_set, self._streams)
+
+    @property
     def control(self) -> AsyncTable:
         """The table of schedules, cancels and the like."""
         return self._streams.control
+
+    def crowded(self, waited: bool = True) -> Outbox | Waiting | None:
+        """What has no room for another submission; `waited`: for one whose outcome is waited for.
+        From any thread."""
+        if self.outbox.full:
+            return self.outbox
+        return self.waiting if waited and self.waiting.full else None
+
+    @property
+    def patience_s(self) -> float | None:
+        """How long a submission may wait for room."""
+        return self._limits.patience_s
 
     def offer(self, parcel: Parcel) -> bool:
         """Takes a parcel in, to be sent; whether `pump` must be called, on the loop. From any
@@ -82,6 +141,7 @@ class TaskLink:
         if parcel.sink is not None:
             self.waiting.leave(task, parcel.sink)
             parcel.sink.fail(task, cancelled_error(task))
+        self._loop.call_soon_threadsafe(self._losses.withdrawn, parcel)
         return True
 
     def pump(self) -> None:
@@ -97,6 +157,7 @@ class TaskLink:
             error = problem if isinstance(problem, PenstockError) else PenstockError(repr(problem))
             error.add_note("The task could not be submitted; see the error for what was stored.")
             self.waiting.fail(shipment.tasks, error)
+            self._losses.unsent(shipment.parcels, error)
             if any(parcel.sink is None for parcel in shipment.parcels):
                 self._unsent = error
         finally:
@@ -106,6 +167,9 @@ class TaskLink:
 
     async def _push(self, shipment: Shipment) -> None:
         terms, queue, values = shipment.terms, self._streams.queue, shipment.values
+        for parcel in shipment.parcels:
+            for blob, packed in parcel.large:  # before anybody can ask for them
+                await self._store.write(blob, packed)
         if terms.members:
             await self._push_gangs(shipment)
         elif terms.held:
@@ -122,10 +186,11 @@ class TaskLink:
         receipts = await self._streams.queue.push_many(
             shipment.values, ids=tasks, delay=terms.delay_s, priority=terms.priority
         )
-        for task, receipt in zip(tasks, receipts, strict=True):
+        for parcel, receipt in zip(shipment.parcels, receipts, strict=True):
             if receipt.duplicate:
                 # Another submission of this name was first: whoever made that gets the outcome.
-                self._look_up(task)
+                self._look_up(parcel.tasks[0])
+                await self._store.remove([blob for blob, _ in parcel.large])
 
     async def _push_gangs(self, shipment: Shipment) -> None:
         if self._gangs is None:
@@ -154,6 +219,26 @@ class TaskLink:
     def _look_up(self, task: bytes) -> None:
         self._spawn(self._lookups.run(task))
 
+    def _fetch(self, task: bytes, outcome: TaskOutcome) -> None:
+        self._spawn(self._fetched(task, outcome))
+
+    async def _fetched(self, task: bytes, outcome: TaskOutcome) -> None:
+        try:
+            async with self._fetching:
+                large = await self.large_of(outcome)
+        except PenstockError as error:
+            self.waiting.fail([task], error)
+        else:
+            self.waiting.settle(task, outcome, large)
+
+    async def large_of(self, outcome: TaskOutcome) -> list[Buffer]:
+        """The large values that an outcome refers to, packed. Those that nobody else can ask for
+        are removed then. TaskError if one is not there any more."""
+        large = [await self._store.read(blob) for blob in outcome.blobs]
+        if once := [blob for blob in outcome.blobs if blob.once]:
+            self._spawn(self._store.remove(once))
+        return large
+
     async def cancel(self, task: bytes) -> None:
         """Tells all workers to drop the task, or to stop it; that is recorded when this returns."""
         await self._streams.control.put(cancel_key(task), b"", ttl=_CANCEL_TTL_S)
@@ -175,6 +260,7 @@ class TaskLink:
         try:
             await self.flush()
         finally:
+            await self._losses.finish()
             for job in self._jobs:
                 job.cancel()
             await asyncio.gather(*self._jobs, return_exceptions=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.errors import InvalidError, PenstockError
 from penstock.tasks.calls import Caller, Form
 from penstock.tasks.envelope import TaskOutcome
-from penstock.tasks.outbox import Parcel, Terms
+from penstock.tasks.outbox import SHIPMENT_BYTES, Parcel, Terms
 from penstock.tasks.waiting import error_of
+from penstock.wire.buffers import Buffer
 
 BUNDLE = 1000
 IN_FLIGHT = 10_000  # items that were taken and whose results were not handed out yet
@@ -23,6 +24,15 @@ class Failed:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+class Unread:
+    """Stands where the result of an item would: it is large, and is read when it is handed out."""
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, outcome: TaskOutcome) -> None:
+        self.outcome = outcome
 
 
 def checked(result: Any, return_exceptions: bool) -> Any:
@@ -38,8 +48,11 @@ class Mapping:
     """The items of one `map`: which were sent, which are done, which come next.
 
     Belongs to whoever takes the results; only `settle`, `settled` and `fail` are called by the
-    thread that reads outcomes. `wake` is called, there, when something has arrived.
+    thread that reads outcomes. `wake` is called, there, when something has arrived. Large results
+    are left where they are until they are handed out: many of them would not fit.
     """
+
+    reads_later = True
 
     def __init__(
         self,
@@ -90,6 +103,8 @@ class Mapping:
             return None
         parcel = Parcel([], [], self, self._terms)
         for _ in range(self._bundle):
+            if parcel.bytes >= SHIPMENT_BYTES:
+                break
             try:
                 item = next(self._items, None)
             except Exception as error:  # the caller's own, to be raised where the item would be
@@ -104,15 +119,16 @@ class Mapping:
     def _add(self, parcel: Parcel, item: tuple[Any, ...]) -> None:
         task = self._caller.new_id()
         try:
-            value, parents = self._caller.call(self._form, item, {}, task)
-            if parents:
+            sent = self._caller.sent(self._form, item, {}, task)
+            if sent.parents:
                 raise InvalidError("map takes no futures", advice="Use submit for each of them.")
         except PenstockError as error:
             self._add_failed(error)
         else:
             self._numbers[task] = self.submitted
             self.submitted += 1
-            parcel.add(task, value)
+            parcel.add(task, sent.value)
+            parcel.add_large(sent.large)
 
     def _add_failed(self, error: Exception) -> None:
         self._arrived.append((self.submitted, Failed(error)))
@@ -137,15 +153,24 @@ class Mapping:
 
     # --- called when outcomes come in ---------------------------------------------------------
 
-    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
         """A task has ended."""
         try:
             error: PenstockError | None = error_of(task, outcome)
-            result = Failed(error) if error else self._caller.codec.unpack(outcome.result)
+            if error is not None:
+                result: Any = Failed(error)
+            elif outcome.blobs:
+                result = Unread(outcome)
+            else:
+                result = self._caller.codec.unpack(outcome.result)
         except PenstockError as unreadable:
             result = Failed(unreadable)
         self._arrived.append((self._numbers.pop(task), result))
         return True
+
+    def opened(self, result: Unread, large: Sequence[Buffer]) -> Any:
+        """A large result, now that it was read."""
+        return self._caller.codec.unpack(result.outcome.result, large)
 
     def settled(self) -> None:
         """All of a reply is in."""
@@ -155,3 +180,8 @@ class Mapping:
         """No outcome will come."""
         self._arrived.append((self._numbers.pop(task), Failed(error)))
         self.wake()
+
+    def fail_all(self, parcel: Parcel, error: PenstockError) -> None:
+        """A bundle was not sent: its items have no results."""
+        for task in parcel.tasks:
+            self.fail(task, error)

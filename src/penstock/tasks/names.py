@@ -30,13 +30,16 @@ class TaskStreams(NamedTuple):
     """Queue of gangs."""
     control: str
     """Table: schedules, cancels, members of gangs, tokens of rates."""
+    blobs: str
+    """Table: pieces of values that are too large for a message."""
 
 
 def streams_of(task_set: str) -> TaskStreams:
     """The streams of a task set; InvalidError or TooLargeError if it cannot be a name."""
     queue = f"tasks.{check_name(task_set)}"
     longest = check_name(f"{queue}.replies")
-    return TaskStreams(queue, longest, f"{queue}.results", f"{queue}.gangs", f"{queue}.control")
+    others = [f"{queue}.{each}" for each in ("results", "gangs", "control", "blobs")]
+    return TaskStreams(queue, longest, *others)
 
 
 def task_id_of(client: bytes, number: int) -> bytes:

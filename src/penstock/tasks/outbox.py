@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from penstock.errors import PenstockError
+from penstock.tasks.blobs.blob import Large
 from penstock.tasks.envelope import TaskOutcome
+from penstock.wire.buffers import Buffer
 
 MOST_TASKS = 20_000  # unsent, or sent and not confirmed
 MOST_BYTES = 32 << 20
@@ -19,8 +22,13 @@ SHIPMENT_BYTES = 4 << 20
 class Sink(Protocol):
     """Whoever waits for tasks. Each task ends with one call of `settle` or `fail`."""
 
-    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
-        """A task has ended. Whether `settled` is to be called, once, when all of a reply is in."""
+    @property
+    def reads_later(self) -> bool:
+        """Whether it reads large values itself, when it needs them."""
+
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
+        """A task has ended; `large` are the values that its result refers to. Whether `settled` is
+        to be called, once, when all of a reply is in."""
 
     def settled(self) -> None:
         """Everything that came together has been taken in."""
@@ -56,7 +64,7 @@ class Dependence(NamedTuple):
 class Parcel:
     """Tasks that were submitted by one call, ready to be pushed."""
 
-    __slots__ = ("bytes", "dependence", "sink", "tasks", "terms", "values")
+    __slots__ = ("bytes", "dependence", "keep_ms", "large", "sink", "tasks", "terms", "values")
 
     def __init__(
         self,
@@ -65,12 +73,15 @@ class Parcel:
         sink: Sink | None,
         terms: Terms = PLAIN,
         dependence: Dependence | None = None,
+        keep_ms: int = 0,
     ) -> None:
         self.tasks = tasks
         self.values = values
         self.sink = sink  # None: nobody waits
         self.terms = terms
         self.dependence = dependence
+        self.keep_ms = keep_ms  # that outcomes are kept, for tasks that depend on them
+        self.large: list[Large] = []  # arguments that are to be stored before
         self.bytes = sum(map(len, values))
 
     def add(self, task: bytes, value: bytes) -> None:
@@ -78,6 +89,12 @@ class Parcel:
         self.tasks.append(task)
         self.values.append(value)
         self.bytes += len(value)
+
+    def add_large(self, large: Large | None) -> None:
+        """Large arguments of the last task, if it has some."""
+        if large is not None:
+            self.large.append(large)
+            self.bytes += large[0].size
 
 
 class Shipment(NamedTuple):
@@ -176,6 +193,28 @@ class Outbox:
             tell()
         return found
 
+    def take_dependents(self, lost: Iterable[bytes]) -> list[Parcel]:
+        """Takes back what was not sent and cannot succeed any more, as it depends on these tasks,
+        or on others that are taken back."""
+        gone, taken = set(lost), list[Parcel]()
+        with self._lock:
+            kept: deque[Parcel] = deque()
+            for parcel in self._waiting:  # parents are submitted before their children
+                dependence = parcel.dependence
+                if dependence and dependence.on_failure != "run" and not gone.isdisjoint(
+                    dependence.parents
+                ):
+                    gone.update(parcel.tasks)
+                    taken.append(parcel)
+                    self._release(parcel)
+                else:
+                    kept.append(parcel)
+            self._waiting = kept
+            told = self._told()
+        for tell in told:
+            tell()
+        return taken
+
     def when_room(self, tell: Callable[[], object]) -> None:
         """Has `tell` called once, as soon as there is room: maybe at once, maybe from the sender's
         thread."""
@@ -184,6 +223,11 @@ class Outbox:
                 self._for_room.append(tell)
                 return
         tell()
+
+    def forget_room(self, tell: Callable[[], object]) -> None:
+        """Nobody waits for room with this any more."""
+        with self._lock, suppress(ValueError):
+            self._for_room.remove(tell)
 
     def when_empty(self, tell: Callable[[], object]) -> None:
         """As `when_room`, once nothing is waiting or under way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from penstock.client.aio_streams import AsyncTopic
@@ -14,6 +15,8 @@ from penstock.wire.batch import Batch
 
 _READ_BYTES = 1 << 20
 _PAUSE_S = 0.2  # after an error that may pass
+
+_log = logging.getLogger("penstock.tasks")
 
 
 class Replies:
@@ -50,7 +53,14 @@ class Replies:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             for batch in batches:
-                self._waiting.take_in(batch.keys, batch.values)
+                self._take_in(batch)
+
+    def _take_in(self, batch: Batch) -> None:
+        """A node does not open what is compressed: that of a stranger may be anything."""
+        try:
+            self._waiting.take_in(batch.keys, batch.values)
+        except PenstockError as error:
+            _log.warning("a batch of outcomes cannot be read: %s", error)
 
     async def _batches(self) -> list[Batch]:
         topic, reader = self._topic, self._reader

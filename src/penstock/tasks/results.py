@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from penstock.tasks.mapping import Mapping, checked
+from penstock.errors import LimitError, PenstockError
+from penstock.tasks.envelope import TaskOutcome
+from penstock.tasks.mapping import Failed, Mapping, Unread, checked
 from penstock.tasks.outbox import Parcel
+from penstock.wire.buffers import Buffer
 
 R = TypeVar("R")
 
@@ -20,11 +23,16 @@ class TaskResults(Generic[R]):
     """
 
     def __init__(
-        self, items: Mapping, offer: Callable[[Parcel], None], arrived: threading.Event
+        self,
+        items: Mapping,
+        offer: Callable[[Parcel], None],
+        arrived: threading.Event,
+        read: Callable[[TaskOutcome], Sequence[Buffer]],
     ) -> None:
         self._items = items
         self._offer = offer
         self._arrived = arrived
+        self._read = read
         self._feed()
 
     @property
@@ -68,13 +76,23 @@ class TaskResults(Generic[R]):
             self._arrived.clear()
             taken = items.take(ordered)
             self._feed()
-            yield from taken
+            for number, result in taken:
+                yield number, self._opened(result) if isinstance(result, Unread) else result
             if not taken and not items.arrived and not self._wait(ends):
                 raise TimeoutError(f"{self.submitted - self.done:,} tasks have not ended")
+
+    def _opened(self, result: Unread) -> Any:
+        try:
+            return self._items.opened(result, self._read(result.outcome))
+        except PenstockError as error:
+            return Failed(error)
 
     def _wait(self, ends: float | None) -> bool:
         return self._arrived.wait(None if ends is None else max(ends - time.monotonic(), 0.0))
 
     def _feed(self) -> None:
         while (parcel := self._items.next_parcel()) is not None:
-            self._offer(parcel)
+            try:
+                self._offer(parcel)
+            except LimitError as error:
+                self._items.fail_all(parcel, error)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_streams import AsyncQueue, AsyncTable, AsyncTopic
+from penstock.errors import NotFoundError
 from penstock.tasks.names import REPLY_PARTITIONS, REPLY_RETENTION_S, streams_of
 
 # Workers count attempts, and decide when a task is dead; the queue must not do so before them.
@@ -23,11 +24,13 @@ class OpenStreams(NamedTuple):
 
 
 async def open_streams(
-    fabric: AsyncFabric, task_set: str, durability: str | None = None
+    fabric: AsyncFabric, task_set: str, durability: str | None = None, create: bool = True
 ) -> OpenStreams:
-    """Opens all of them, and creates those that are not there. ExistsError if they are there with
-    another durability than the one that is asked for."""
+    """Opens all of them, and creates those that are not there: NotFoundError, if not `create`.
+    ExistsError if they are there with another durability than the one that is asked for."""
     names = streams_of(task_set)
+    if not create:
+        return await _open_existing(fabric, task_set)
     options: dict[str, Any] = {} if durability is None else {"durability": durability}
     return OpenStreams(
         *await asyncio.gather(
@@ -39,3 +42,19 @@ async def open_streams(
             fabric.table(names.control, **options),
         )
     )
+
+
+async def _open_existing(fabric: AsyncFabric, task_set: str) -> OpenStreams:
+    names = streams_of(task_set)
+    try:
+        return OpenStreams(
+            await fabric.queue(names.queue, create=False),
+            await fabric.topic(names.replies, create=False),
+            await fabric.table(names.results, create=False),
+            await fabric.table(names.control, create=False),
+        )
+    except NotFoundError:
+        raise NotFoundError(
+            f"there is no task set {task_set!r}",
+            advice="It is made by the first worker, or the first who submits a task.",
+        ) from None

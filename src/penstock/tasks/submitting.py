@@ -7,9 +7,16 @@ from typing import Any, Generic, TypeVar
 
 from penstock.client.inputs import milliseconds
 from penstock.errors import InvalidError
-from penstock.tasks.calls import KEEP_S, Caller, CallOptions, Form, checked_priority
+from penstock.tasks.calls import (
+    KEEP_S,
+    MAX_DELAY_MS,
+    Caller,
+    CallOptions,
+    Form,
+    checked_priority,
+)
 from penstock.tasks.codec import Codec
-from penstock.tasks.dependence import dependence_of
+from penstock.tasks.dependence import check_policy, dependence_of
 from penstock.tasks.envelope import read_call
 from penstock.tasks.futures import TaskHandle, TaskRef
 from penstock.tasks.gangs.envelope import pack_gang
@@ -45,8 +52,9 @@ class Submitting(Generic[F]):
                 "a gang cannot depend on other tasks",
                 advice="Submit it from a task that depends on them.",
             )
-        value = pack_gang(read_call(alone.values[0]), on_loss)
-        return future, Parcel(alone.tasks, [value], future, alone.terms._replace(members=size))
+        alone.values = [pack_gang(read_call(alone.values[0]), on_loss)]
+        alone.terms = alone.terms._replace(members=size)
+        return future, alone
 
     def posted(self, call: Call, options: CallOptions) -> tuple[TaskRef, Parcel]:
         """A call whose outcome nobody waits for."""
@@ -70,8 +78,9 @@ class Submitting(Generic[F]):
         form = self._caller.form(call[0], options, KEEP_S, reply)
         if options.task_id is None:
             return self._caller.new_id(), form, _terms(options)
-        if not form.keep_ms:  # who submits it again must find the outcome of the first time
-            form = form._replace(keep_ms=milliseconds("keep", KEEP_S))
+        # Who submits it again, as long as the queue knows the name, must find the outcome of the
+        # first time: it is told nothing else.
+        form = form._replace(keep_ms=max(form.keep_ms, milliseconds("keep", KEEP_S)))
         return named_task_id(options.task_id), form, _terms(options)._replace(named=True)
 
     def _parcel(
@@ -83,19 +92,23 @@ class Submitting(Generic[F]):
         on_failure: str,
         future: F | None = None,
     ) -> Parcel:
-        value, parents = self._caller.call(form, call[1], call[2], task)
-        if not parents:
-            return Parcel([task], [value], future, terms)
-        if terms.delay_s:
-            raise InvalidError("a task that depends on others cannot be delayed as well")
-        dependence = dependence_of(parents, on_failure, form)
-        return Parcel([task], [value], future, terms._replace(held=True), dependence)
+        sent = self._caller.sent(form, call[1], call[2], task, terms.delay_s)
+        check_policy(on_failure)
+        dependence = None
+        if sent.parents:
+            if terms.delay_s:
+                raise InvalidError("a task that depends on others cannot be delayed as well")
+            dependence = dependence_of(sent.parents, on_failure, form)
+            terms = terms._replace(held=True)
+        parcel = Parcel([task], [sent.value], future, terms, dependence, form.keep_ms)
+        parcel.add_large(sent.large)
+        return parcel
 
 
 def _terms(options: CallOptions) -> Terms:
     if not options.priority and not options.delay:
         return PLAIN
-    milliseconds("delay", options.delay, 1 << 50)
+    milliseconds("delay", options.delay, MAX_DELAY_MS)
     return Terms(checked_priority(options.priority), options.delay)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from penstock.errors import PenstockError, ProtocolError
-from penstock.tasks.envelope import Status, TaskOutcome, read_failure, read_outcome
+from penstock.errors import LimitError, PenstockError, ProtocolError
+from penstock.tasks.envelope import NOT_RUN, Status, TaskOutcome, read_failure, read_outcome
 from penstock.tasks.errors import (
     TaskCancelledError,
     TaskFailedError,
@@ -16,7 +17,10 @@ from penstock.tasks.errors import (
 )
 from penstock.tasks.names import client_of, shown
 from penstock.tasks.outbox import Sink
+from penstock.wire.buffers import Buffer
 
+MOST_WAITING = 100_000  # tasks that a client waits for, unless it is told otherwise
+Fetch = Callable[[bytes, TaskOutcome], None]
 _DONE = int(Status.DONE)
 _TIMEOUT = f"{TaskTimeoutError.__module__}.{TaskTimeoutError.__qualname__}"
 
@@ -35,9 +39,11 @@ class _Several:
     def __init__(self, sinks: list[Sink]) -> None:
         self.sinks = sinks
 
-    def settle(self, task: bytes, outcome: TaskOutcome) -> bool:
+    reads_later = False
+
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
         for sink in self.sinks:
-            if sink.settle(task, outcome):
+            if sink.settle(task, outcome, large):
                 sink.settled()
         return False
 
@@ -52,17 +58,42 @@ class Waiting:
     """The tasks of one client that have no outcome yet.
 
     Outcomes come in on one thread; tasks are added on any. A task ends once: whatever else comes
-    for it is nobody's.
+    for it is nobody's. The bound is soft by what is submitted at once.
     """
 
-    def __init__(self, client: bytes) -> None:
+    def __init__(
+        self, client: bytes, fetch: Fetch | None = None, most: int = MOST_WAITING
+    ) -> None:
+        """`fetch` is called with outcomes that refer to large values; once those are at hand,
+        `settle` has to be. `most`: tasks that may be waited for."""
         self._client = client
+        self._fetch = fetch
+        self._most = most
         self._sinks: dict[bytes, Sink] = {}
+        self._fetched: set[bytes] = set()  # tasks whose large values are being read
+        self._for_room: list[Callable[[], object]] = []
         self._ended = 0
         self._failed = 0
 
     def __len__(self) -> int:
         return len(self._sinks)
+
+    @property
+    def full(self) -> bool:
+        """Whether whoever submits should wait until something has ended."""
+        return len(self._sinks) >= self._most
+
+    def when_room(self, tell: Callable[[], object]) -> None:
+        """Has `tell` called as soon as there is room: maybe at once, maybe more than once, from any
+        thread."""
+        self._for_room.append(tell)
+        if not self.full:  # looked at after it was added, as others look after they made room
+            self._tell_room()
+
+    def forget_room(self, tell: Callable[[], object]) -> None:
+        """Nobody waits for room with this any more."""
+        with suppress(ValueError):
+            self._for_room.remove(tell)
 
     @property
     def counts(self) -> Counts:
@@ -109,12 +140,21 @@ class Waiting:
             if task is None or sink is None:
                 continue
             count += 1
-            if self._settle(sink, task, value):
+            if self._take(sink, task, value):
                 told.add(sink)
-        self._ended += count
         for sink in told:
             sink.settled()
+        if self._for_room:
+            self._tell_room()
         return count
+
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> None:
+        """A task has ended, and what its result refers to is at hand."""
+        self._fetched.discard(task)
+        sink = self._sinks.pop(task, None)
+        if sink is not None and self._settle(sink, task, outcome, large):
+            sink.settled()
+        self._tell_room()
 
     def fail(self, tasks: Iterable[bytes], error: PenstockError) -> None:
         """No outcome of these tasks will come."""
@@ -123,21 +163,51 @@ class Waiting:
             if sink is not None:
                 self._ended += 1
                 self._failed += 1
+                self._fetched.discard(task)
                 sink.fail(task, error)
+        self._tell_room()
 
     def fail_all(self, error: PenstockError) -> None:
         """No outcome will come at all."""
         self.fail(self.tasks(), error)
 
-    def _settle(self, sink: Sink, task: bytes, value: bytes) -> bool:
+    def _take(self, sink: Sink, task: bytes, value: bytes) -> bool:
         try:
             outcome = read_outcome(value)
         except PenstockError as error:
+            self._ended += 1
             self._failed += 1
             sink.fail(task, error)
             return False
+        if outcome.blobs and self._fetch is not None and not sink.reads_later:
+            self._sinks[task] = sink  # it waits on, for the values
+            if task not in self._fetched:
+                self._fetched.add(task)
+                self._fetch(task, outcome)
+            return False
+        return self._settle(sink, task, outcome)
+
+    def _settle(
+        self, sink: Sink, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()
+    ) -> bool:
+        self._ended += 1
         self._failed += outcome.status != _DONE
-        return sink.settle(task, outcome)
+        return sink.settle(task, outcome, large)
+
+    def _tell_room(self) -> None:
+        if self._for_room and not self.full:
+            told, self._for_room = self._for_room, []
+            for tell in told:
+                tell()
+
+
+def limit_error(patience_s: float) -> LimitError:
+    """Why a task was not submitted."""
+    return LimitError(
+        f"too many tasks are unsent or without an outcome, and none ended within {patience_s:g} s; "
+        "nothing was submitted",
+        advice="Start workers, wait for results, use post or map, or raise `outstanding`.",
+    )
 
 
 def cancelled_error(task: bytes) -> TaskCancelledError:
@@ -157,6 +227,11 @@ def error_of(task: bytes, outcome: TaskOutcome) -> TaskOutcomeError | None:
     if outcome.status != Status.FAILED:
         raise ProtocolError(f"{what} has ended with the unknown status {outcome.status}")
     failure = read_failure(outcome.result)
+    if failure.kind == NOT_RUN and not outcome.attempt:
+        return TaskFailedError(
+            f"{what} was not run: {failure.text}", advice=TaskSkippedError.advice,
+            remote_type=failure.kind, remote_text=failure.text,
+        )  # fmt: skip
     kind = TaskTimeoutError if failure.kind == _TIMEOUT else TaskFailedError
     attempts = "" if outcome.attempt < 2 else f" {outcome.attempt} times, the last time"
     where = f"{attempts} on {outcome.worker or 'a worker'}"

@@ -224,8 +224,9 @@ class Batch:
 
     @cached_property
     def offsets(self) -> Longs:
-        """The offset (topic) or position (queue) of each row."""
-        deltas = self._columns.deltas
+        """The offset (topic) or position (queue) of each row. The body is opened only if it has
+        them: who cannot read that must be able to pass over it."""
+        deltas = self._columns.deltas if self.header.columns & Columns.DELTAS else None
         rows = np.arange(self.count, dtype=np.int64) if deltas is None else deltas.astype(np.int64)
         return rows + self.header.base
 

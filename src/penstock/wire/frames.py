@@ -87,11 +87,19 @@ class PopBody(NamedTuple):
 
 
 class PopMode(IntEnum):
-    """What a pop does with the messages it finds."""
+    """What a pop does with the messages it finds.
+
+    The last three look at messages that no pop gets now. Instead of a grant's number they tell
+    until when (microseconds since 1970); what is held is so until 1, which no clock shows. A node
+    that does not know them answers as for PEEK, with 0 there.
+    """
 
     LEASE = 0
     PEEK = 1
     PEEK_DEAD = 2
+    PEEK_DELAYED = 3
+    PEEK_LEASED = 4
+    PEEK_HELD = 5
 
 
 class GrantHead(NamedTuple):

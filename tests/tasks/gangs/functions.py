@@ -58,8 +58,16 @@ def leave_early(gang: Gang) -> None:
 
 
 @task
-def large(gang: Gang) -> bytes:
-    return bytes(1 << 20)
+def large(gang: Gang, given: bytes = b"") -> bytes:
+    """Too large for a meeting."""
+    assert not any(given[:: 1 << 16])
+    return bytes((1 << 20) - 1) + bytes([gang.rank])
+
+
+@task
+def lengths(values: list[bytes]) -> list[int]:
+    """Of what a gang has returned."""
+    return [len(each) for each in values]
 
 
 @task(timeout=0.5)

@@ -54,6 +54,20 @@ def test_a_gang_that_fails_says_why(app, worker):
         app.gang(functions.fail, size=2).result(timeout=PATIENCE_S)
 
 
+def test_large_arguments_and_results_of_members(app, worker):
+    gang = app.gang(functions.large, bytes(3 << 20), size=2)
+    whole = app.submit(functions.lengths, gang)
+    assert [each[-1] for each in gang.result(timeout=PATIENCE_S)] == [0, 1]
+    assert whole.result(timeout=PATIENCE_S) == [1 << 20, 1 << 20]
+    assert len(gang.outcome.blobs) == 2
+
+
+def test_failure_of_a_gang_travels_along_edges(app, worker):
+    failed = app.gang(functions.fail, size=2)
+    with pytest.raises(TaskFailedError, match="depends on failed"):
+        app.submit(functions.lengths, failed).result(timeout=PATIENCE_S)
+
+
 def test_what_is_refused(app, worker):
     for size in (0, 1001, True):
         with pytest.raises(InvalidError):

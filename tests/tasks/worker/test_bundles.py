@@ -29,8 +29,8 @@ def test_a_long_or_unknown_one_alone():
     assert size(["ms", "ms", "long", "ms"]) == 2
 
 
-def test_an_executor_that_is_not_idle_gets_only_short_ones():
-    assert size(["long"], idle=False) == 0
+def test_an_executor_that_is_not_idle_gets_only_what_is_known():
+    assert size(["long", "ms"], idle=False) == 1
     assert size(["unknown"], idle=False) == 0
     assert size(["ms"] * 3, idle=False) == 3
 
@@ -50,14 +50,18 @@ def test_any_bundle_is_short_or_single(functions: list[str], share: int, idle: b
 
 
 def test_what_is_leased_ahead():
-    assert wanted(8, 8, 0, None) == 8, "at first one for each"
-    assert wanted(8, 0, 0, None) == 0
-    assert wanted(8, 0, 0, 1_000_000) == 0, "long tasks are somebody else's until one is idle"
-    assert wanted(8, 2, 0, 1_000_000) == 2
-    assert wanted(8, 0, 0, 128_000) == 1, "one that is likely to be begun soon"
-    assert wanted(8, 0, 0, 1_000) == 160
-    assert wanted(8, 0, 100, 1_000) == 0, "not worth a request yet"
-    assert wanted(2, 0, 0, 5) == MAX_READY
+    idle, busy = [0] * 8, [500_000] * 8
+    assert wanted(idle, 0, None, True) == 8, "at first one for each"
+    assert wanted(busy, 0, None, True) == 0
+    assert wanted(busy, 0, 1_000_000, True) == 0, "somebody else's until one is nearly done"
+    assert wanted([25_000, 0, *busy], 0, 1_000_000, True) == 2
+    assert wanted([25_000, 0, *busy], 2, 1_000_000, True) == 0
+    assert wanted(busy, 0, 128_000, True) == 1, "nobody knows whose, but one will be done soon"
+    assert wanted(busy, 0, 128_000, False) == 0
+    assert wanted(idle, 0, 1_000, True) == 240
+    assert wanted([15_000] * 8, 0, 1_000, True) == 120
+    assert wanted([15_000] * 8, 100, 1_000, True) == 0, "not worth a request yet"
+    assert wanted([0, 0], 0, 5, True) == MAX_READY
 
 
 def test_times_follow_what_is_measured():

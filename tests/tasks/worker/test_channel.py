@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidError, ProtocolError
+from penstock.tasks.worker import executor_main
 from penstock.tasks.worker.beacon import Beacon, beacon_file
 from penstock.tasks.worker.jobs import Ended, Running
 from penstock.tasks.worker.loading import load
@@ -89,3 +92,21 @@ def test_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         load("needs_more")
     for name in ("some_script_of_tasks", "beside_it"):
         del sys.modules[name]
+
+
+def test_an_executor_ends_with_its_puller_also_while_it_imports(tmp_path: Path):
+    slow, began = tmp_path / "slow_module.py", tmp_path / "began"
+    os.mkfifo(began)
+    slow.write_text(f"import time; open({str(began)!r}, 'w').close(); time.sleep(600)", "utf-8")
+    here, there = socket.socketpair()
+    beacon = beacon_file()
+    with subprocess.Popen(
+        [sys.executable, "-m", executor_main.__name__, f"{there.fileno()}", f"{beacon}"],
+        pass_fds=[there.fileno(), beacon],
+    ) as executor:
+        there.close()
+        os.close(beacon)
+        here.sendall(pack(Setup([str(slow)], [], "w", None)))
+        began.read_text("utf-8")  # waits until the module is at it
+        here.close()
+        assert executor.wait(30) == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,10 +31,8 @@ class OneRow:
     def __len__(self) -> int:
         return 1
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter([self])
-
-    def dead(self) -> None:
+    def dead(self, rows: Sequence[int]) -> None:
+        assert rows == [0]
         self.buried = True
 
 

@@ -10,10 +10,11 @@ from typing import Any, cast
 from tests.tasks.worker.making import job
 
 from penstock.client.aio_messages import AsyncDelivery
+from penstock.errors import LimitError
 from penstock.tasks.worker import deliveries as module
 from penstock.tasks.worker.deliveries import Deliveries
 from penstock.tasks.worker.figures import Figures
-from penstock.tasks.worker.jobs import Job
+from penstock.tasks.worker.jobs import GiveBack, Job, Retry
 
 LEASE_S = 0.06
 
@@ -27,6 +28,12 @@ class Leased:
 
     def __len__(self) -> int:
         return 1
+
+    def nack(self, delay: float, rows: Sequence[int], counted: bool) -> None:
+        raise LimitError("too many settlements wait for their answers")
+
+    def dead(self, rows: Sequence[int]) -> None:
+        raise LimitError("too many settlements wait for their answers")
 
     async def extend(self, seconds: float, rows: Sequence[int]) -> None:
         self.extended += 1
@@ -88,3 +95,12 @@ def test_an_owner_that_does_not_answer_keeps_no_other_lease_from_being_extended(
         assert silent.extended == 1, "one question at a time"
 
     asyncio.run(one_is_silent())
+
+
+def test_what_cannot_be_given_back_now_is_not_kept_for_ever() -> None:
+    """Its lease runs out: somebody else gets it then. All others are dealt with as well."""
+    deliveries = Deliveries(LEASE_S, Figures())
+    jobs = [add(deliveries, Leased()) for _ in range(3)]
+    deliveries.give_back([Retry(jobs[0], 0), GiveBack(jobs[1])])
+    deliveries.bury(jobs[2].delivery, [0])
+    assert deliveries._leases.due(module.now_us() + 10**9) == []

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.tasks.worker.making import done, job, raised
 
 from penstock.tasks.envelope import Status
-from penstock.tasks.worker.bundles import BUNDLE_US
-from penstock.tasks.worker.dispatch import Dispatch
+from penstock.tasks.worker.bundles import BUNDLE_US, NEARLY_DONE_US
+from penstock.tasks.worker.dispatch import STALE_US, Dispatch
 from penstock.tasks.worker.jobs import (
     Cause,
     Finish,
@@ -45,6 +45,7 @@ class DispatchMachine(RuleBasedStateMachine):
         self.delivered: dict[int, Job] = {}
         self.left: dict[int, str] = {}
         self.now_us = 0
+        self.ended_us = 0
         self.next_executor = 1
         self.cancelled: set[int] = set()
         self.timed_out: set[int] = set()
@@ -66,8 +67,11 @@ class DispatchMachine(RuleBasedStateMachine):
     def sent(self, send: Send) -> None:
         executor = self.executors[send.executor]
         assert send.jobs
-        if len(send.jobs) > 1 or executor.jobs:
+        if len(send.jobs) > 1:
             assert all(each.expected_us <= BUNDLE_US for each in send.jobs), "stuck behind another"
+        if executor.jobs:
+            waiting_us = sum(each.expected_us for each in executor.jobs[1:])
+            assert waiting_us < NEARLY_DONE_US, "it is not nearly done"
             assert sum(each.expected_us for each in send.jobs[1:]) <= BUNDLE_US
         if not executor.jobs:
             executor.began_us = self.now_us
@@ -86,7 +90,8 @@ class DispatchMachine(RuleBasedStateMachine):
         assert all(effect.job not in each.jobs for each in self.executors.values())
         self.left[number] = type(effect).__name__
         if isinstance(effect, GiveBack):
-            assert self.dispatch.draining
+            late = self.now_us - max(effect.job.ready_us, self.ended_us) >= STALE_US
+            assert self.dispatch.draining or (late and not self.dispatch.idle)
         elif isinstance(effect, Retry):
             assert effect.delay_ms >= 0
         elif effect.status is Status.CANCELLED:
@@ -130,6 +135,7 @@ class DispatchMachine(RuleBasedStateMachine):
         executor = self.executors[number]
         ended, executor.jobs = executor.jobs[:most], executor.jobs[most:]
         executor.began_us = self.now_us
+        self.ended_us = self.now_us
         told = [(raised if fails else done)(each, TOOK_US[each.call.function]) for each in ended]
         self.dispatch.ended(number, told, self.now_us)
         self.act()
@@ -160,7 +166,7 @@ class DispatchMachine(RuleBasedStateMachine):
         assert self.dispatch.cancel(self.delivered[number].call.task, self.now_us)
         self.act()
 
-    @rule(us=st.sampled_from([100, 5_000, 60_000]))
+    @rule(us=st.sampled_from([100, 5_000, 60_000, 250_000]))
     def pass_time(self, us: int) -> None:
         self.now_us += us
         running: dict[int, Running | None] = {}

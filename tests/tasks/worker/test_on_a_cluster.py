@@ -10,6 +10,17 @@ from tests.tasks.worker.harness import Caller, WorkerProcess
 from tests.tasks.worker.test_kills import check
 
 import penstock
+from penstock.tasks.watching.shells import TaskWatcher
+
+
+def check_watching(fabric: penstock.Fabric, done: list[bytes]) -> None:
+    """What is spread over all nodes is seen as one."""
+    with TaskWatcher(fabric) as watcher:
+        assert {watcher.status(task).state for task in done[:3]} == {"done"}
+        assert watcher.status(b"x" * 16).state == "unknown"
+        assert watcher.timeline().tasks >= len(done)
+        (report,) = wait_for(watcher.workers)
+        assert report.concurrency == 2
 
 
 @pytest.mark.timeout(400)
@@ -26,6 +37,7 @@ def test_tasks_outlive_a_node(nodes: Nodes):
             many = caller.submit_all("double", [(n,) for n in range(500)])
             naps = caller.submit_all("nap", [(0.02,)] * 100)
             caller.collect(kept)
+            check_watching(fabric, kept)
             nodes.processes[3].end()
             caller.collect([*kept, *many, *naps], 180)
             check(caller, [*kept, *many, *naps])

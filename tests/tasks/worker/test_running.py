@@ -9,7 +9,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.tasks.pieces import Memory
 
+from penstock.tasks.blobs import blob as blobs
+from penstock.tasks.blobs.carrier import Carrier
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import Registry, Task
 from penstock.tasks.envelope import (
@@ -26,8 +29,10 @@ from penstock.tasks.options import TaskOptions
 from penstock.tasks.worker import running
 from penstock.tasks.worker.protocol import Work
 from penstock.tasks.worker.running import OwnLoop, Runner
+from penstock.wire.limits import MAX_TABLE_VALUE_BYTES
 
 CODEC = Codec(lambda _: False)
+PIECES = Memory()
 MODULE = "a_package_of_tasks"
 
 
@@ -74,7 +79,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Runner:
     registry = Registry()
     for function in (declared, declared_async, told, broken, raises):
         registry.add(Task(function, function.__name__, TaskOptions()))
-    return Runner(registry, CODEC, "here", [MODULE])
+    return Runner(registry, CODEC, "here", [MODULE], Carrier(PIECES.ask, PIECES.answer))
 
 
 def run(runner: Runner, function: str, *args: Any, after: list[TaskOutcome | None] | None = None,
@@ -125,7 +130,7 @@ def test_whatever_is_raised_can_be_told(runner: Runner, what: str, kind: str):
     outcome = run(runner, "raises", what, keep_ms=1)
     assert outcome.status == Status.FAILED
     assert read_failure(outcome.result).kind.endswith(kind)
-    assert len(encode(outcome)) < running.MAX_KEPT_BYTES
+    assert len(encode(outcome)) < MAX_TABLE_VALUE_BYTES
 
 
 def test_bytes_that_are_no_call(runner: Runner):
@@ -133,11 +138,31 @@ def test_bytes_that_are_no_call(runner: Runner):
     assert read_failure(read_outcome(ended.outcome).result).kind == "penstock.errors.ProtocolError"
 
 
-def test_a_result_that_is_too_large(runner: Runner, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(running, "MAX_KEPT_BYTES", 4)
-    assert run(runner, "declared", 10**15).status == Status.DONE
+def test_a_large_result_is_stored_before_it_is_told(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(running, "INLINE_BYTES", 4)
+    PIECES.kept.clear()
+    assert CODEC.unpack(run(runner, "declared", 10**15).result) is None, "nobody could read it"
+    assert not PIECES.kept
     outcome = run(runner, "declared", 10**15, keep_ms=1)
-    assert read_failure(outcome.result).kind == "penstock.tasks.errors.SerialisationError"
+    (blob,) = outcome.blobs
+    assert [blob.task, list(PIECES.kept)] == [bytes(16), blob.keys]
+    assert CODEC.unpack(outcome.result, [PIECES.kept[blob.keys[0]]]) == 10**15 + 1
+    child = run(runner, "declared", TaskRef(bytes(16)), after=[outcome], keep_ms=1)
+    assert CODEC.unpack(child.result, [PIECES.kept[child.blobs[0].keys[0]]]) == 10**15 + 2
+    PIECES.kept.clear()
+    gone = run(runner, "declared", TaskRef(bytes(16)), after=[outcome])
+    assert "is not kept any more" in read_failure(gone.result).text
+
+
+def test_a_result_that_is_too_large(runner: Runner, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(running, "INLINE_BYTES", 4)
+    monkeypatch.setattr(blobs, "MAX_TABLE_BYTES", 5)
+    outcome = run(runner, "declared", 10**15, keep_ms=1)
+    failure = read_failure(outcome.result)
+    assert failure.kind == "penstock.errors.TooLargeError"
+    assert "9 bytes; the limit is 5" in failure.text
 
 
 def test_what_came_of_parents(runner: Runner):

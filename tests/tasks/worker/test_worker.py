@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.node.conftest import NodeProcess
 from tests.tasks.worker.harness import LONG_S, Caller, WorkerProcess, kill
 
 from penstock.tasks.envelope import Status, read_failure, read_outcome
 from penstock.tasks.names import cancel_key
+from penstock.wire.batch import checksum_of
+from penstock.wire.encode import encode_batch
 
 StartWorker = Callable[..., WorkerProcess]
 KINDS = ["process", "thread", "async"]
@@ -180,3 +183,21 @@ def test_a_killed_worker_loses_nothing(caller: Caller, start_worker: StartWorker
     start_worker("--concurrency", "1")
     (found,) = caller.collect([task])
     assert found.attempt == 2
+
+
+def test_a_batch_that_cannot_be_opened_ends_no_worker(
+    caller: Caller, node: NodeProcess, start_worker: StartWorker
+):
+    """A node does not open what is compressed: whoever may push can put anything there."""
+    hostile = encode_batch([b"value" * 99], timestamp_us=1, compression="zstd")
+    hostile[-9:] = bytes(9)
+    hostile[32:40] = checksum_of(hostile).to_bytes(8, "little")
+    with node.connect() as fabric:
+        transaction = fabric.transaction()
+        transaction.push(caller.queue, b"")
+        transaction._transact.pushes[0].batch = bytes(hostile)
+        transaction.commit()
+    tasks = caller.submit_all("add", [(each, 1) for each in range(20)])
+    start_worker()
+    assert [each.status for each in caller.collect(tasks)] == [Status.DONE] * 20
+    assert caller.queue.stats()["dead"] == 1

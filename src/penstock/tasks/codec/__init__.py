@@ -7,6 +7,6 @@ with the signature of a key that both sides were given.
 
 from __future__ import annotations
 
-from penstock.tasks.codec.codec import Codec, Parent, Trusted
+from penstock.tasks.codec.codec import Codec, Parent, Trusted, pack_blob
 
-__all__ = ["Codec", "Parent", "Trusted"]
+__all__ = ["Codec", "Parent", "Trusted", "pack_blob"]

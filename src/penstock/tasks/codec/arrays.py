@@ -42,9 +42,13 @@ def pack_array(value: Any) -> bytes:
             advice="Use numbers, bools, times, or strings of fixed length.",
         )
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-    raw = array.tobytes("F" if fortran else "C")
+    if fortran:
+        flat = array.T  # the same elements, in the same place
+    else:
+        flat = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    raw = flat.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
     scalar = isinstance(value, np.generic)
-    return _encode(_Array(array.dtype.str, list(array.shape), fortran, scalar, memoryview(raw)))
+    return _encode(_Array(array.dtype.str, list(array.shape), fortran, scalar, raw))
 
 
 def unpack_array(data: memoryview) -> Any:
@@ -74,7 +78,7 @@ def is_arrow(value: object) -> bool:
 _TABLE, _BATCH, _ARRAY, _CHUNKED = range(4)
 
 
-def pack_arrow(value: Any) -> bytes:
+def pack_arrow(value: Any) -> memoryview:
     """An IPC stream, after one byte that says what it was."""
     import pyarrow as pa
 
@@ -89,8 +93,7 @@ def pack_arrow(value: Any) -> bytes:
     sink.write(bytes([shape]))
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
+    return memoryview(sink.getvalue())
 
 
 def unpack_arrow(data: memoryview) -> Any:

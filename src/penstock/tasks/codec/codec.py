@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.msgpack import Ext
 
 from penstock.errors import PenstockError
 from penstock.tasks.codec.arrays import unpack_array, unpack_arrow
@@ -26,7 +27,7 @@ from penstock.tasks.codec.scalars import UNPACKERS
 from penstock.tasks.errors import SerialisationError
 from penstock.wire.buffers import Buffer
 
-__all__ = ["Codec", "Parent", "Trusted"]
+__all__ = ["Codec", "Parent", "Trusted", "pack_blob"]
 
 T = TypeVar("T")
 Call = tuple[list[Any], dict[str, Any]]
@@ -40,7 +41,7 @@ class Codec:
         `pickle_key`: turns on pickles, signed with it, for types that are not supported."""
         self._trusted = trusted
         self._pickle_key = checked_key(pickle_key)
-        reading = _Reading(self, ())
+        reading = _Reading(self)
         self._unpack = msgspec.msgpack.Decoder(ext_hook=reading.extension).decode
         self._unpack_call = msgspec.msgpack.Decoder(Call, ext_hook=reading.extension).decode
 
@@ -53,10 +54,14 @@ class Codec:
                 pass  # told about, or packed as a long integer, below
         return self._packed(lambda packing: packing.turned(value), "result")[0]
 
-    def unpack(self, packed: Buffer) -> Any:
-        """The value again. Arrays are views of `packed`, which must not change after this.
-        SerialisationError if it is none, or holds something that is not trusted."""
-        return _checked(self._unpack, packed)
+    def unpack(self, packed: Buffer, large: Sequence[Buffer] = ()) -> Any:
+        """The value again; `large` are the packed values that it refers to. Arrays are views of
+        what they were packed into, which must not change after this. SerialisationError if it is
+        no value, or holds something that is not trusted."""
+        if not large:
+            return _checked(self._unpack, packed)
+        reading = _Reading(self, large=large)
+        return _checked(msgspec.msgpack.Decoder(ext_hook=reading.extension).decode, packed)
 
     def pack_call(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -93,9 +98,17 @@ class Codec:
         except SerialisationError as error:
             raise error.under(whole) from error.__cause__
         except RecursionError:
-            raise SerialisationError(f"{whole}: nested too deeply, or in itself") from None
+            raise SerialisationError(
+                f"{whole}: nested too deeply, or in itself",
+                advice="Send a flat list of its parts, which name each other by number.",
+            ) from None
         except UnicodeEncodeError as error:
             raise SerialisationError(f"{whole}: a string that is not text: {error}") from error
+
+
+def pack_blob(index: int) -> bytes:
+    """What stands for the large value of this number."""
+    return encode(Ext(int(Kind.BLOB), encode(index)))
 
 
 def _checked(unpack: Callable[[Buffer], Any], packed: Buffer) -> Any:
@@ -108,11 +121,15 @@ def _checked(unpack: Callable[[Buffer], Any], packed: Buffer) -> Any:
 
 
 class _Reading:
-    """Reads extensions; `parents` are the results that stand in for references."""
+    """Reads extensions; `parents` are the results that stand in for references, `large` the packed
+    values that do."""
 
-    def __init__(self, codec: Codec, parents: Sequence[Any]) -> None:
+    def __init__(
+        self, codec: Codec, parents: Sequence[Any] = (), large: Sequence[Buffer] = ()
+    ) -> None:
         self._codec = codec
         self._parents = parents
+        self._large = large
 
     def extension(self, kind: int, data: memoryview) -> Any:
         if unpacker := UNPACKERS.get(kind):
@@ -154,6 +171,12 @@ class _Reading:
             raise SerialisationError(f"the result of parent {index} is not at hand")
         return self._parents[index]
 
+    def blob(self, data: memoryview) -> Any:
+        index = self.nested(data, int)
+        if not 0 <= index < len(self._large):
+            raise SerialisationError(f"the large value {index} is not at hand")
+        return self._codec._unpack(self._large[index])
+
     def pickle(self, data: memoryview) -> Any:
         return unpack_signed(data, self._codec._pickle_key)
 
@@ -169,6 +192,7 @@ _READERS: dict[int, Callable[[_Reading, memoryview], Any]] = {
     Kind.STRUCT: _Reading.struct,
     Kind.PARENT: _Reading.parent,
     Kind.PICKLE: _Reading.pickle,
+    Kind.BLOB: _Reading.blob,
     Kind.ARRAY: lambda _, data: unpack_array(data),
     Kind.ARROW: lambda _, data: unpack_arrow(data),
 }

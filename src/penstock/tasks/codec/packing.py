@@ -15,6 +15,7 @@ from penstock.tasks.codec.kinds import Kind
 from penstock.tasks.codec.pickles import pack_signed
 from penstock.tasks.codec.scalars import PACKERS, pack_int
 from penstock.tasks.errors import SerialisationError
+from penstock.wire.buffers import Buffer
 
 PLAIN = frozenset({int, str, float, bool, type(None), bytes})  # msgpack keeps them as they are
 _WITHOUT_INT = PLAIN - {int}
@@ -25,7 +26,25 @@ _SUPPORTED = (
 encode = msgspec.msgpack.Encoder().encode
 
 
-def _ext(kind: Kind, data: bytes) -> Ext:
+_INSTEAD = [  # of what people send most, by the names of classes, which need not be loaded here
+    ("pandas.core.frame.DataFrame", "Send pyarrow.Table.from_pandas(frame); .to_pandas() there."),
+    ("pandas.core.series.Series", "Send series.to_numpy(), or pyarrow.Array.from_pandas(series)."),
+    ("polars.dataframe.frame.DataFrame", "Send frame.to_arrow(); polars.from_arrow there."),
+    ("pandas._libs.tslibs.timestamps.Timestamp", "Send its .to_pydatetime()."),
+    ("builtins.dict", "Send dict(…) of it."),
+    ("builtins.tuple", "Send a dataclass instead, or tuple(…) of it."),
+    ("builtins.list", "Send list(…) of it."),
+    ("builtins.generator", "Send list(…) of it."),
+    ("concurrent.futures._base.Future", "Send its result; only futures of tasks stand for theirs."),
+]
+
+
+def _advice(kind: type) -> str:
+    names = {f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__}
+    return next((advice for name, advice in _INSTEAD if name in names), _SUPPORTED)
+
+
+def _ext(kind: Kind, data: Buffer) -> Ext:
     return Ext(int(kind), data)  # msgspec takes no subclass of int
 
 
@@ -129,7 +148,9 @@ class Packing:
             return _ext(Kind.ARROW, pack_arrow(value))
         if self._pickle_key is not None:
             return _ext(Kind.PICKLE, pack_signed(value, self._pickle_key))
-        raise SerialisationError(f"a {kind.__qualname__} cannot be sent", advice=_SUPPORTED)
+        name = kind.__qualname__
+        article = "an" if name[0] in "aeiouAEIOU" else "a"
+        raise SerialisationError(f"{article} {name} cannot be sent", advice=_advice(kind))
 
 
 _CONTAINERS: dict[type, Callable[[Packing, Any], Any]] = {

@@ -16,6 +16,8 @@ import threading
 import traceback
 
 from penstock.errors import PenstockError, from_code
+from penstock.tasks.blobs.carrier import Carrier, Piece
+from penstock.tasks.blobs.files import Directory
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import registry
 from penstock.tasks.gangs.protocol import Meet, Met, NotMet, Returned, ToChild, ToWorker
@@ -52,6 +54,12 @@ class Channel:
         """Tells the worker."""
         self._channel.sendall(pack(message))
 
+    def piece(self) -> Piece:
+        """The next piece of a large value that was asked for."""
+        answer = self.next()
+        assert isinstance(answer, Piece)
+        return answer
+
     def meet(self, value: bytes, timeout: float | None) -> list[bytes]:
         """Waits for the other members."""
         self.tell(Meet(value, timeout))
@@ -62,11 +70,13 @@ class Channel:
         raise from_code(answer.code, answer.text)
 
 
-def _prepared(setup: Setup) -> MemberRunner:
+def _prepared(setup: Setup, channel: Channel) -> MemberRunner:
     for module in setup.modules:
         load(module)
     codec = Codec(registry.has_package, setup.pickle_key)
-    return MemberRunner(registry, codec, setup.worker, setup.allowed)
+    directory = Directory(setup.directory) if setup.directory else None
+    carrier = Carrier(channel.tell, channel.piece, directory)
+    return MemberRunner(registry, codec, setup.worker, setup.allowed, carrier)
 
 
 def main(descriptor: int) -> None:
@@ -77,7 +87,7 @@ def main(descriptor: int) -> None:
     setup = channel.next()
     assert isinstance(setup, Setup)
     try:
-        runner = _prepared(setup)
+        runner = _prepared(setup, channel)
     except BaseException as error:
         traceback.print_exc()
         channel.tell(Broken("".join(traceback.format_exception_only(error)).strip()))

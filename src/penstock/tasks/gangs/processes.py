@@ -10,6 +10,8 @@ from collections import deque
 from contextlib import suppress
 
 from penstock.errors import InvalidError, PenstockError, UnavailableError
+from penstock.tasks.blobs.carrier import GetPiece, PutPiece, carry
+from penstock.tasks.blobs.pieces import PatientPieces
 from penstock.tasks.envelope import Status
 from penstock.tasks.gangs.envelope import GangCall
 from penstock.tasks.gangs.member import GangMember, MemberFailedError, MemberLostError
@@ -95,8 +97,9 @@ class Child:
 class ProcessMembers:
     """Runs one member after the other, each in the same process, unless that has to be killed."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, pieces: PatientPieces) -> None:
         self._setup = setup
+        self._pieces = pieces
         self._child: Child | None = None
 
     @property
@@ -115,7 +118,7 @@ class ProcessMembers:
         await self.prepare()
         assert self._child is not None
         try:
-            returned = await _performed(self._child, member, gang)
+            returned = await self._performed(self._child, member, gang)
         except BaseException:
             await asyncio.shield(self.close())
             raise
@@ -129,15 +132,17 @@ class ProcessMembers:
         if child is not None:
             await child.end()
 
-
-async def _performed(child: Child, member: GangMember, gang: GangCall) -> Returned:
-    child.tell(MemberWork.of(member, gang))
-    while True:
-        said = await child.next()
-        if isinstance(said, Returned):
-            return said
-        assert isinstance(said, Meet)
-        try:
-            child.tell(Met(await member.meet(said.value, said.timeout_s)))
-        except PenstockError as error:
-            child.tell(NotMet(error.code, error.message))
+    async def _performed(self, child: Child, member: GangMember, gang: GangCall) -> Returned:
+        child.tell(MemberWork.of(member, gang))
+        while True:
+            said = await child.next()
+            if isinstance(said, Returned):
+                return said
+            if isinstance(said, PutPiece | GetPiece):
+                child.tell(await carry(self._pieces, said))
+                continue
+            assert isinstance(said, Meet)
+            try:
+                child.tell(Met(await member.meet(said.value, said.timeout_s)))
+            except PenstockError as error:
+                child.tell(NotMet(error.code, error.message))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.tasks.blobs.carrier import GetPiece, Piece, PutPiece
 from penstock.tasks.gangs.running import MemberWork
 from penstock.tasks.worker.protocol import Broken, Ready, Setup
 
@@ -39,5 +40,5 @@ class NotMet(_Message):
     text: str
 
 
-ToChild = Setup | MemberWork | Met | NotMet
-ToWorker = Ready | Broken | Meet | Returned
+ToChild = Setup | MemberWork | Met | NotMet | Piece
+ToWorker = Ready | Broken | Meet | Returned | PutPiece | GetPiece

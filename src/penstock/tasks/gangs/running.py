@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
+from penstock.tasks.blobs.carrier import Carrier
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import Registry
 from penstock.tasks.envelope import TaskCall, encode
-from penstock.tasks.errors import SerialisationError
 from penstock.tasks.gangs.envelope import GangCall
 from penstock.tasks.gangs.gang import AsyncGang, Gang, Meet
 from penstock.tasks.gangs.member import MAX_MEETING_BYTES, GangMember
 from penstock.tasks.worker.jobs import Ended
 from penstock.tasks.worker.protocol import Work
-from penstock.tasks.worker.running import OwnLoop, Runner, wall_us
+from penstock.tasks.worker.running import Arguments, OwnLoop, Runner, wall_us
 
 
 class MemberWork(msgspec.Struct, array_like=True, tag=True):
@@ -42,9 +42,14 @@ class MemberRunner(Runner):
     """Calls functions as a `Runner` does, with their gang before the other arguments."""
 
     def __init__(
-        self, registry: Registry, codec: Codec, worker: str, allowed: Collection[str] = ()
+        self,
+        registry: Registry,
+        codec: Codec,
+        worker: str,
+        allowed: Collection[str],
+        carrier: Carrier,
     ) -> None:
-        super().__init__(registry, codec, worker, allowed)
+        super().__init__(registry, codec, worker, allowed, carrier)
         self._own_loop = OwnLoop()
         self._work: MemberWork
         self._meet: Meet
@@ -55,10 +60,10 @@ class MemberRunner(Runner):
         plain = Work(0, work.packed, work.attempt, work.granted_us, [])
         return self.run(plain, self._own_loop.wait)
 
-    def _called(self, call: TaskCall, work: Work) -> Any:
+    def _called(self, call: TaskCall, arguments: Arguments) -> Any:
         function = self._function(call.function)
-        args, kwargs = self._codec.unpack_call(call.arguments)
         gang = self._async_gang() if inspect.iscoroutinefunction(function) else self._gang()
+        args, kwargs = arguments
         return function(gang, *args, **kwargs)
 
     def _gang(self) -> Gang:
@@ -73,12 +78,6 @@ class MemberRunner(Runner):
 
         return AsyncGang(work.rank, work.addresses, work.attempt, self._codec, meet)
 
-    def _packed(self, result: Any, call: TaskCall) -> bytes:
-        size = len(self._work.addresses)
-        packed, limit = self._codec.pack(result), MAX_MEETING_BYTES // size
-        if len(packed) > limit:
-            raise SerialisationError(
-                f"a result of {len(packed):,} bytes; each of {size} members may return {limit:,}",
-                advice="Write it to a file or a queue, and return where it is.",
-            )
-        return packed
+    def _inline_bytes(self) -> int:
+        """What a member's result may have: those of all must fit one entry of a table."""
+        return min(super()._inline_bytes(), MAX_MEETING_BYTES // len(self._work.addresses))

@@ -49,13 +49,11 @@ class AsyncSchedules:
         retries: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # of the task
     ) -> None:
-        """Has the function called again and again; kept when this returns. A schedule of this name
-        is replaced, and begins anew.
-
-        `cron`: `"30 2 * * mon-fri"`, by the wall clock of `zone` (UTC unless given); or `every` so
-        many seconds from now on. `missed`: what becomes of runs while there was no worker: `once`
-        for the last of them, `all`, or `skip`. `until`: the end. The others as for `submit`.
-        """
+        """Has the function called again and again, as `Schedules.add`."""
+        if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+            raise InvalidError(
+                f"the arguments of a schedule are a list, not {args!r}", advice="Use [value]."
+            )
         options = CallOptions(keep=keep, retries=retries, timeout=timeout)
         form = self._caller.form(function, options, reply=False)
         call, parents = self._caller.call(form, args, kwargs or {}, _ANY_TASK)
@@ -86,9 +84,34 @@ class Schedules:
         self._inner = inner
         self._portal = portal
 
-    def add(self, name: str, function: Callable[..., Any], *args: Any, **settings: Any) -> None:
-        """Has the function called again and again; see `AsyncSchedules.add`."""
-        self._portal.call(self._inner.add(name, function, *args, **settings))
+    def add(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        cron: str | None = None,
+        every: float | None = None,
+        zone: str = "",
+        missed: str = "once",
+        until: datetime | float | None = None,
+        keep: float | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Has the function called with `args` and `kwargs` again and again; kept when this returns.
+        A schedule of this name is replaced, and begins anew.
+
+        `cron`: `"30 2 * * mon-fri"`, by the wall clock of `zone` (UTC unless given); or `every` so
+        many seconds from now on. `missed`: what becomes of runs while there was no worker: `once`
+        for the last of them, `all`, or `skip`. `until`: the end. The others as for `submit`.
+        """
+        adding = self._inner.add(
+            name, function, args, kwargs, cron=cron, every=every, zone=zone, missed=missed,
+            until=until, keep=keep, retries=retries, timeout=timeout,
+        )  # fmt: skip
+        self._portal.call(adding)
 
     def remove(self, name: str) -> bool:
         """Ends a schedule; whether there was one. Runs that were submitted are not taken back."""

@@ -51,7 +51,7 @@ class TaskWorker:
         self._made = 0  # jobs, deliveries and executors, which share their numbers
         self._busy_until_us = 0
         self._pulling = False
-        self._ticking = False
+        self._tick_us: int | None = None  # when the next tick is due
         self._over: dict[tuple[int, int], deque[Job]] = {}  # by node and shard
         self._under_way = 0
         for _ in range(executors):
@@ -107,7 +107,7 @@ class TaskWorker:
     # --- pulling ---------------------------------------------------------------------------
 
     def _pull(self) -> None:
-        wanted = 0 if self._pulling else self.dispatch.wanted()
+        wanted = 0 if self._pulling else self.dispatch.wanted(self.world.now_us)
         if not wanted:
             return
         self._pulling = True
@@ -180,10 +180,12 @@ class TaskWorker:
                 self._carry_out(effect)
         self._commit()
         self._pull()
-        after_us = self.dispatch.tick_us()
-        if after_us is not None and not self._ticking:
-            self._ticking = True
-            self.world.after(after_us, lambda: self._then(0, self._tick))
+        after_us = self.dispatch.tick_us(self.world.now_us)
+        if after_us is not None:
+            due_us = self.world.now_us + after_us
+            if self._tick_us is None or due_us < self._tick_us:
+                self._tick_us = due_us
+                self.world.after(after_us, lambda: self._then(0, lambda: self._tick(due_us)))
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Send):
@@ -207,8 +209,10 @@ class TaskWorker:
             self.dispatch.returned(executor.number, executor.give_back(jobs), self.world.now_us)
             self._act()
 
-    def _tick(self) -> None:
-        self._ticking = False
+    def _tick(self, due_us: int) -> None:
+        if due_us != self._tick_us:
+            return  # an earlier one has taken its place
+        self._tick_us = None
         self.dispatch.tick({}, self.world.now_us)
         self._act()
 

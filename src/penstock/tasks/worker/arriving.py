@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncDelivery
+from penstock.client.delivery import Part
 from penstock.errors import ProtocolError
 from penstock.tasks.envelope import read_call
 from penstock.tasks.names import CANCEL_PREFIX
@@ -37,7 +38,7 @@ class Arrivals:
         jobs: list[Job] = []
         unreadable: list[int] = []
         shards = delivery.shards if self._sharded else itertools.repeat(-1)
-        rows = zip(delivery.values, delivery.deliveries, shards, strict=False)
+        rows = zip(_values_of(delivery), delivery.deliveries, shards, strict=False)
         for row, (value, attempt, shard) in enumerate(rows):
             try:
                 call = read_call(value)
@@ -82,3 +83,19 @@ class Arrivals:
             tell(task)
 
         await follow(self._streams.control, CANCEL_PREFIX, heard)
+
+
+def _values_of(delivery: AsyncDelivery) -> list[bytes]:
+    """The values; an empty one, which is no task, for every row of a batch that cannot be opened: a
+    node does not look into what is compressed."""
+    try:
+        return delivery.values
+    except ProtocolError:
+        return [value for part in delivery._granted for value in _values_in(part)]
+
+
+def _values_in(part: Part) -> Sequence[bytes]:
+    try:
+        return part.values
+    except ProtocolError:
+        return [b""] * len(part.positions)

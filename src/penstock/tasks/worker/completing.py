@@ -11,16 +11,16 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import islice
 
 from penstock.client.aio import AsyncFabric, AsyncTransaction
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.errors import ConflictError, InvalidError, PenstockError
-from penstock.tasks.envelope import Status, mark_of
+from penstock.tasks.envelope import Status, mark_of, stamp_of, stamped
 from penstock.tasks.names import NOBODY, cancel_key, client_of, shown
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.figures import Figures
 from penstock.tasks.worker.jobs import Job
+from penstock.tasks.worker.running import wall_us
 
 MAX_UNDER_WAY = 4
 MAX_TASKS = 1_000  # of one transaction
@@ -45,7 +45,7 @@ class Over:
 
 class Completer:
     """Commits what is over. `settled` is told of jobs whose lease is of no use any more: their
-    transaction is committed, or was refused."""
+    transaction is committed, or was refused. `committed` is told of the former."""
 
     def __init__(
         self,
@@ -53,11 +53,13 @@ class Completer:
         streams: OpenStreams,
         figures: Figures,
         settled: Callable[[Sequence[Job]], None],
+        committed: Callable[[Sequence[Over]], None] = lambda _: None,
     ) -> None:
         self._fabric = fabric
         self._streams = streams
         self._figures = figures
         self._settled = settled
+        self._committed = committed
         self._waiting: dict[int, deque[Over]] = {}  # by shard
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -114,6 +116,7 @@ class Completer:
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
             else:
                 self._count(over)
+                self._committed(over)
                 self._settled([each.job for each in over])
                 return
 
@@ -140,15 +143,16 @@ class Completer:
         name = shown(over.job.call.task)
         _log.error("no outcome of task %s is taken; it is a dead letter now: %s", name, error)
         with suppress(PenstockError):  # then its lease runs out, and this is found out once more
-            next(islice(over.delivery, over.job.row, None)).dead()
+            over.delivery.dead([over.job.row])
 
     def _transaction(self, over: Sequence[Over]) -> AsyncTransaction:
         transaction = self._fabric.transaction()
         acked: defaultdict[AsyncDelivery, list[int]] = defaultdict(list)
         dead: defaultdict[AsyncDelivery, list[int]] = defaultdict(list)
         replies: defaultdict[tuple[int, bytes], list[Over]] = defaultdict(list)
+        stamp = stamp_of(wall_us())
         for each in over:
-            call = each.job.call
+            call, each.outcome = each.job.call, stamped(each.outcome, stamp)
             rows = dead if each.status is Status.FAILED else acked
             rows[each.delivery].append(each.job.row)
             if each.status is Status.CANCELLED:

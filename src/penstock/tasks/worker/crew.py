@@ -30,6 +30,7 @@ class Crew:
         """`heard` is told what executors say, from Ready on; `lost` of the end of one that was
         ready."""
         self.rates: dict[str, tuple[float, float]] = {}
+        self.functions: list[str] = []
         self._settings = settings
         self._name = name
         self._tell = heard
@@ -89,7 +90,7 @@ class Crew:
         settings = self._settings
         setup = Setup(
             list(settings.modules), list(settings.allowed), f"{self._name}/{executor.number}",
-            settings.pickle_key,
+            settings.pickle_key, settings.directory,
         )  # fmt: skip
         self._spawn(self._start(executor, setup))
 
@@ -112,6 +113,7 @@ class Crew:
         if isinstance(message, Ready):
             self._failed_starts = 0
             self.rates.update(message.rates)
+            self.functions = message.functions
             self._ready[executor.number] = self._starting.pop(executor.number)
             self._first.set()
         self._tell(executor, message)
@@ -134,6 +136,7 @@ class Crew:
             self._failed.set_exception(
                 UnavailableError(
                     f"the worker's functions cannot be run: {why}",
-                    advice="Check that the module can be imported here; see above for details.",
+                    advice="Check that the module can be imported here. A script does its work "
+                    'under `if __name__ == "__main__":`.',
                 )
             )

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.errors import ConflictError, PenstockError
@@ -63,17 +64,24 @@ class Deliveries:
             self._figures.retried += counted
             self._figures.given_back += not counted
         for (number, delay_ms, counted), own in rows.items():
-            self._held[number].nack(delay_ms / 1000, own, counted)
+            with self._or_lease_ends():
+                self._held[number].nack(delay_ms / 1000, own, counted)
             self._release(number, own)
 
     def bury(self, number: int, rows: Sequence[int]) -> None:
         """Rows that are no tasks: nobody can be told, but they are not lost."""
         _log.error("%d messages cannot be read as tasks; they are dead letters now", len(rows))
-        chosen = set(rows)
-        for row, message in enumerate(self._held[number]):
-            if row in chosen:
-                message.dead()
+        with self._or_lease_ends():
+            self._held[number].dead(rows)
         self._release(number, rows)
+
+    @contextmanager
+    def _or_lease_ends(self) -> Iterator[None]:
+        """What cannot be sent now need not be: nobody extends the lease any more."""
+        try:
+            yield
+        except PenstockError as error:
+            _log.warning("tasks are given back when their lease ends: %s", error)
 
     async def extend(self) -> None:
         """Extends leases for as long as their rows are not settled; for ever. One whose owner does

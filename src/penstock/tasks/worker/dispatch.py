@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from penstock.tasks.envelope import Status
+from penstock.tasks.watching.passages import Passages
 from penstock.tasks.worker import bundles
 from penstock.tasks.worker.jobs import (
     Cause,
@@ -29,7 +31,9 @@ from penstock.tasks.worker.times import Times
 from penstock.tasks.worker.verdicts import Chance, is_hopeless, of_broken, of_ended
 
 STUCK_US = 2_000  # a job that waits longer than that is worth being moved
+STALE_US = 200_000  # nothing has ended for so long: what waits goes to other workers
 BALANCE_TICK_US = 5_000
+MIN_TICK_US = 500
 LIMIT_TICK_US = 20_000
 TWIN_DELAY_MS = 1_000  # until a task is looked at again that is here under an earlier lease
 
@@ -39,6 +43,7 @@ class Dispatch:
 
     def __init__(self, chance: Chance) -> None:
         self.times = Times()
+        self.passages = Passages()
         self.effects: list[Effect] = []
         self.ready: deque[Job] = deque()
         self.slots: dict[int, Slot] = {}
@@ -46,6 +51,8 @@ class Dispatch:
         self._chance = chance
         self._places: dict[bytes, tuple[Job, Slot | None]] = {}  # by task: to be cancelled by it
         self._limited = 0  # given jobs with a time limit
+        self._ended_us = 0  # when the last attempt ended
+        self._wary = False  # of holding more than will be begun: that was wrong the last time
 
     def taken(self) -> list[Effect]:
         """What is to be done; it is the caller's to do it, in this order."""
@@ -57,17 +64,22 @@ class Dispatch:
         """Jobs that are not over."""
         return len(self._places)
 
+    def tasks(self) -> Iterable[bytes]:
+        """Their tasks."""
+        return self._places
+
     @property
     def idle(self) -> int:
         """Executors that have nothing to do."""
         return sum(slot.idle for slot in self.slots.values())
 
-    def wanted(self) -> int:
+    def wanted(self, now_us: int) -> int:
         """How many tasks should be leased now."""
         if self.draining or not self.slots:
             return 0
-        typical_us = self.times.typical_us()
-        return bundles.wanted(len(self.slots), self.idle, len(self.ready), typical_us)
+        lefts = [self._busy_us(slot, now_us) for slot in self.slots.values()]
+        guess = not self._wary
+        return bundles.wanted(lefts, len(self.ready), self.times.typical_us(), guess)
 
     # --- events ----------------------------------------------------------------------------
 
@@ -90,6 +102,7 @@ class Dispatch:
                 self.effects.append(Finish(job, Status.FAILED, None, Cause.LOST))
             else:
                 self._places[job.call.task] = job, None
+                job.ready_us = now_us
                 self.ready.append(job)
         self._feed(now_us)
 
@@ -102,9 +115,14 @@ class Dispatch:
         for each in ended:
             job = self._released(slot, each.number)
             if job is not None:
-                self.times.took(job.call.function, each.took_us)
+                function = job.call.function
+                self.times.took(function, each.took_us)
+                self.passages.ended(function, each.waited_us, each.took_us)
+                if each.status:
+                    self.passages.failed(function)
                 self._over(of_ended(job, each, self._chance))
         slot.seen(now_us)
+        self._ended_us, self._wary = now_us, False
         self._feed(now_us)
 
     def returned(self, executor: int, numbers: Iterable[int], now_us: int) -> None:
@@ -113,7 +131,8 @@ class Dispatch:
         if slot is None:
             return
         slot.asked = False
-        self._again([job for job in (self._released(slot, n) for n in numbers) if job is not None])
+        back = [job for job in (self._released(slot, n) for n in numbers) if job is not None]
+        self._again(back, now_us)
         for job in slot.given.values():
             if job.cancelled:
                 self._kill(slot, job, Cause.CANCELLED)
@@ -136,7 +155,7 @@ class Dispatch:
                 self._over(Retry(job, 0))
             else:
                 waiting.append(job)
-        self._again(waiting)
+        self._again(waiting, now_us)
         self._feed(now_us)
 
     def spared(self, executor: int) -> None:
@@ -167,22 +186,30 @@ class Dispatch:
             limit_ms = job.call.timeout_ms
             if limit_ms and now_us - at.began_us >= limit_ms * 1000:
                 self._kill(slot, job, Cause.TIMEOUT)
-        self._balance(now_us)
+        self._let_go(now_us)
+        self._feed(now_us)
 
-    def tick_us(self) -> int | None:
+    def tick_us(self, now_us: int) -> int | None:
         """How soon `tick` should be called; None: there is nothing that time would change."""
-        if self._limited:
-            return LIMIT_TICK_US
-        if any(slot.behind for slot in self.slots.values()):
-            return BALANCE_TICK_US
-        return None
+        waits = [LIMIT_TICK_US] if self._limited else []
+        if self.ready:
+            waits.append(max(self.ready[0].ready_us, self._ended_us) + STALE_US - now_us)
+        for slot in self.slots.values():
+            if slot.behind:
+                waits.append(BALANCE_TICK_US)
+            elif slot.given:
+                left_us = slot.left_us(now_us)
+                waits.append(left_us - bundles.AHEAD_US)
+                if self.ready:
+                    waits.append(left_us - bundles.NEARLY_DONE_US)
+        return min((max(each, MIN_TICK_US) for each in waits if each > 0), default=None)
 
     def drain(self) -> None:
         """Begins nothing any more: what nobody has begun is given back."""
         self.draining = True
         waiting = list(self.ready)
         self.ready.clear()
-        self._again(waiting)
+        self._again(waiting, 0)
         for slot in self.slots.values():
             if slot.behind:
                 self._ask_back(slot, len(slot.given))
@@ -194,17 +221,39 @@ class Dispatch:
         if not self.ready:
             self._balance(now_us)
             return
-        lefts = [(slot.left_us(now_us), slot) for slot in self.slots.values() if not slot.killing]
+        lefts = [(self._busy_us(slot, now_us), slot) for slot in self.slots.values()]
         free = [each for each in lefts if each[0] < bundles.NEARLY_DONE_US]
-        for _, slot in sorted(free, key=lambda each: (not each[1].idle, each[0])):
+        for left_us, slot in sorted(free, key=lambda each: (not each[1].idle, each[0])):
             if not self.ready:
                 break
             share = -(-len(self.ready) // len(self.slots))
             size = bundles.bundle_size(self.ready, share, self.times.expected_us, slot.idle)
-            if not size:
+            if not size or (left_us > bundles.URGENT_US and not self._worth_a_message(size)):
                 break
             jobs = [self.ready.popleft() for _ in range(size)]
             self._give(slot, jobs, now_us)
+
+    def _worth_a_message(self, size: int) -> bool:
+        """Whether so many ready jobs are work for a while."""
+        return sum(job.expected_us for job in islice(self.ready, size)) >= bundles.BUNDLE_US // 2
+
+    def _busy_us(self, slot: Slot, now_us: int) -> int:
+        """How long an executor will be busy, as far as anybody knows."""
+        if slot.killing or slot.overdue_us(now_us) > STUCK_US:
+            return STALE_US  # it may end at any time, or never
+        return slot.left_us(now_us)
+
+    def _let_go(self, now_us: int) -> None:
+        """All executors are at something that takes long: what waits for them is anybody's."""
+        if self.draining or self.idle or now_us - self._ended_us < STALE_US:
+            return
+        while self.ready and now_us - self.ready[0].ready_us >= STALE_US:
+            self._over(GiveBack(self.ready.popleft()))
+            self._wary = True
+        for slot in self.slots.values():
+            stuck = slot.overdue_us(now_us) >= STALE_US and not slot.killing
+            if stuck and slot.behind and not slot.asked:
+                self._ask_back(slot, slot.behind)
 
     def _give(self, slot: Slot, jobs: list[Job], now_us: int) -> None:
         slot.give(jobs, now_us)
@@ -241,7 +290,7 @@ class Dispatch:
             self._limited -= job.call.timeout_ms > 0
         return job
 
-    def _again(self, jobs: list[Job]) -> None:
+    def _again(self, jobs: list[Job], now_us: int) -> None:
         """Jobs that nobody has begun wait again, before all others, or leave."""
         kept: list[Job] = []
         for job in jobs:
@@ -251,6 +300,7 @@ class Dispatch:
                 self._over(GiveBack(job))
             else:
                 self._places[job.call.task] = job, None
+                job.ready_us = now_us
                 kept.append(job)
         self.ready.extendleft(reversed(kept))
 

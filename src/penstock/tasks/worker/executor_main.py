@@ -8,6 +8,7 @@ is gone there is nobody to work for: the process ends at once, in the middle of 
 from __future__ import annotations
 
 import os
+import queue
 import select
 import signal
 import socket
@@ -17,6 +18,7 @@ import time
 import traceback
 from collections import deque
 
+from penstock.tasks.blobs.carrier import Piece
 from penstock.tasks.declare import registry
 from penstock.tasks.worker.beacon import Beacon
 from penstock.tasks.worker.jobs import Ended
@@ -54,6 +56,7 @@ class Executor:
         self._ended: list[Ended] = []
         self._sending = threading.Lock()
         self._arrived = threading.Event()
+        self.pieces: queue.SimpleQueue[Piece] = queue.SimpleQueue()  # of large values
 
     # --- the main thread -------------------------------------------------------------------
 
@@ -130,6 +133,8 @@ class Executor:
         if isinstance(message, Run):
             self._pending.extend(message.jobs)
             self._arrived.set()
+        elif isinstance(message, Piece):
+            self.pieces.put(message)
         elif isinstance(message, Return):
             back: list[int] = []
             while len(back) < message.jobs and self._pending:
@@ -146,16 +151,16 @@ def main(descriptor: int, beacon: int) -> None:
         signal.signal(number, lambda *_: None)  # the puller decides when it is over
     executor = Executor(socket.socket(fileno=descriptor), Beacon(beacon))
     setup = executor.first()
+    threading.Thread(target=executor.listen, daemon=True).start()  # before: modules may take long
     try:
         for module in setup.modules:
             load(module)
     except BaseException as error:
+        traceback.print_exc()  # first: the puller hangs up when it has heard
         executor.say(Broken("".join(traceback.format_exception_only(error)).strip()))
-        traceback.print_exc()
         sys.exit(1)
-    runner = runner_of(setup)
-    executor.say(Ready(rates_of(registry)))
-    threading.Thread(target=executor.listen, daemon=True).start()
+    runner = runner_of(setup, executor.say, executor.pieces.get)
+    executor.say(Ready(rates_of(registry), registry.names()))
     executor.work(runner)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from penstock.tasks.blobs.carrier import Piece
 from penstock.tasks.worker.beacon import Beacon, beacon_file
 from penstock.tasks.worker.jobs import Job, Running
 from penstock.tasks.worker.protocol import (
@@ -45,6 +46,9 @@ class AnyExecutor(Protocol):
 
     def take_back(self, jobs: int) -> None:
         """Asks for so many that are not begun."""
+
+    def answer(self, piece: Piece) -> None:
+        """Gives it what it has asked for."""
 
     def running(self) -> Running | None:
         """What it is at, or was last."""
@@ -121,6 +125,11 @@ class ProcessExecutor(asyncio.Protocol):
         """Asks for so many that are not begun."""
         assert self._transport is not None
         self._transport.write(pack(Return(jobs)))
+
+    def answer(self, piece: Piece) -> None:
+        """Gives it what it has asked for, unless it is gone by now."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(pack(piece))
 
     def running(self) -> Running | None:
         """What it is at, or was last; known also when it is dead."""

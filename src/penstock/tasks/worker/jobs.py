@@ -29,6 +29,8 @@ class Job:
     """Outcomes of the tasks whose results are arguments."""
     expected_us: int = 0
     """How long it was thought to take when it was given to an executor."""
+    ready_us: int = 0
+    """Since when it waits for an executor."""
     cancelled: bool = False
 
 
@@ -40,6 +42,8 @@ class Ended(NamedTuple):
     outcome: bytes
     """The packed `TaskOutcome`."""
     took_us: int
+    waited_us: int = 0
+    """From when it was ready until it began."""
 
 
 class Running(NamedTuple):

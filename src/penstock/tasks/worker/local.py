@@ -7,11 +7,14 @@ given up. Its thread ends when the function does; what it returns then counts fo
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 
+from penstock.errors import UnavailableError
+from penstock.tasks.blobs.carrier import MOST_ASKED, Piece
 from penstock.tasks.declare import registry
 from penstock.tasks.worker.executors import Gone, Heard, work_of
 from penstock.tasks.worker.jobs import Ended, Job, Running
@@ -45,6 +48,7 @@ class LocalExecutor:
         self._ended: list[Ended] = []
         self._telling = threading.Lock()
         self._at: Running | None = None
+        self._pieces: queue.SimpleQueue[Piece] = queue.SimpleQueue()  # of large values
         self._over = False
 
     async def start(self, setup: Setup) -> None:
@@ -66,6 +70,10 @@ class LocalExecutor:
                 break
         self._loop.call_soon(self._hear, Returned(back))
 
+    def answer(self, piece: Piece) -> None:
+        """Gives it what it has asked for."""
+        self._pieces.put(piece)
+
     def running(self) -> Running | None:
         """What it is at, or was last."""
         return self._at
@@ -83,6 +91,8 @@ class LocalExecutor:
     def _end(self) -> None:
         self._over = True
         self._wake()
+        for _ in range(MOST_ASKED):  # whoever waits for pieces waits in vain
+            self._pieces.put(Piece(b"", None, UnavailableError.code, "the attempt is given up"))
 
     def _wake(self) -> None:
         raise NotImplementedError
@@ -94,8 +104,8 @@ class LocalExecutor:
         except BaseException as error:
             self._say(Broken(f"{type(error).__name__}: {error}"))
             return None
-        self._say(Ready(rates_of(registry)))
-        return runner_of(setup)
+        self._say(Ready(rates_of(registry), registry.names()))
+        return runner_of(setup, self._say, self._pieces.get)
 
     def _next(self) -> Work | None:
         """The next job, which counts as begun; None if there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.tasks.envelope import Failure, Status, TaskOutcome, encode
+from penstock.tasks.envelope import MAX_PARENTS_TOLD, Failure, Status, TaskOutcome, encode
 from penstock.tasks.errors import TaskCancelledError, TaskTimeoutError
 from penstock.tasks.worker.jobs import Cause, Job
 
@@ -14,7 +14,7 @@ def broken_outcome(job: Job, cause: Cause, worker: str, now_us: int) -> bytes:
     status = Status.CANCELLED if cause is Cause.CANCELLED else Status.FAILED
     outcome = TaskOutcome(
         status, encode(_failure(job, cause)), job.attempt, worker, job.popped_us, 0, now_us,
-        job.call.function,
+        job.call.function, [], job.call.submitted_us, 0, job.call.after[:MAX_PARENTS_TOLD], now_us,
     )  # fmt: skip
     return encode(outcome)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from penstock.client.aio_streams import AsyncTable
@@ -54,6 +54,10 @@ class Pacing:
             self._claiming.add(task)
             task.add_done_callback(self._claiming.discard)
         return free
+
+    def tasks(self) -> Iterator[bytes]:
+        """Tasks that wait for their start."""
+        return (job.call.task for job in self._held)
 
     def drain(self) -> None:
         """Gives back what has not started."""

@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from penstock.errors import ProtocolError
+from penstock.tasks.blobs.carrier import GetPiece, Piece, PutPiece
 from penstock.tasks.worker.jobs import Ended
 
 MAX_FRAME_BYTES = 1 << 30
@@ -38,6 +39,8 @@ class Setup(_Message):
     allowed: list[str]
     worker: str
     pickle_key: bytes | None = None
+    directory: str = ""
+    """Where very large values are kept as files; empty: nowhere."""
 
 
 class Run(_Message):
@@ -53,9 +56,11 @@ class Return(_Message):
 
 
 class Ready(_Message):
-    """The modules are imported. Functions with a rate: starts, and in how many seconds."""
+    """The modules are imported. Functions with a rate: starts, and in how many seconds; and the
+    names of all that are declared."""
 
     rates: dict[str, tuple[float, float]]
+    functions: list[str] = []
 
 
 class Broken(_Message):
@@ -76,8 +81,8 @@ class Returned(_Message):
     numbers: list[int]
 
 
-ToExecutor = Setup | Run | Return
-ToPuller = Ready | Broken | Results | Returned
+ToExecutor = Setup | Run | Return | Piece
+ToPuller = Ready | Broken | Results | Returned | PutPiece | GetPiece
 _encode = msgspec.msgpack.Encoder().encode
 
 

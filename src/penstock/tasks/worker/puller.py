@@ -16,8 +16,10 @@ from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.client.aio_streams import AsyncQueue
 from penstock.errors import PenstockError
+from penstock.tasks.blobs.carrier import GetPiece, PutPiece
 from penstock.tasks.locality.placing import Placing
 from penstock.tasks.streams import OpenStreams
+from penstock.tasks.worker.announcing import Announcing
 from penstock.tasks.worker.arriving import Arrivals
 from penstock.tasks.worker.completing import Completer, Over
 from penstock.tasks.worker.crew import Crew
@@ -35,6 +37,7 @@ from penstock.tasks.worker.jobs import (
     Send,
     TakeBack,
 )
+from penstock.tasks.worker.large import LargeValues
 from penstock.tasks.worker.neighbours import Neighbours
 from penstock.tasks.worker.outcomes import broken_outcome
 from penstock.tasks.worker.pacing import Pacing
@@ -65,12 +68,20 @@ class Puller:
         self._name = name
         self._deliveries = Deliveries(settings.lease_s, self.figures)
         self._arrivals = Arrivals(fabric, streams)
-        self._completer = Completer(fabric, streams, self.figures, self._deliveries.settled)
+        self._large = LargeValues(fabric, settings)
+        self._completer = Completer(
+            fabric, streams, self.figures, self._deliveries.settled, self._large.arguments_over
+        )
         self._pacing = Pacing(streams.control, self._ready, self._deliveries.give_back)
         self._crew = Crew(settings, name, self._heard, self._lost)
+        self._announcing = Announcing(
+            fabric, streams.control, settings, name, self.figures, self.dispatch, self._pacing,
+            self._crew,
+        )  # fmt: skip
         self._room = asyncio.Event()
         self._over = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
+        self._tick_s = 0.0  # when that is due, by the loop's clock
         self._work: list[asyncio.Task[None]] = []
         self._popping: set[asyncio.Task[AsyncDelivery | None]] = set()
         self._neighbours: Neighbours | None = None
@@ -100,6 +111,8 @@ class Puller:
                 self._arrivals.watch_cancels(self._cancelled),
                 Scheduling(self._streams.queue, self._streams.control).run(),
                 self._crew.failed(),
+                self._large.sweep(),
+                self._announcing.run(),
             ]
             if self._neighbours is not None:
                 duties.append(self._pull(self._neighbours.queue, moved=True))
@@ -125,7 +138,9 @@ class Puller:
         if self._ticking is not None:
             self._ticking.cancel()
         await self._pacing.close()
+        await self._large.close()
         await self._crew.close()
+        await self._announcing.close()
         if self._neighbours is not None:
             with suppress(PenstockError):
                 await self._neighbours.close()
@@ -164,7 +179,7 @@ class Puller:
         """Pulls from a queue for ever. `moved`: what is there was sent by other hosts."""
         pause_s = PAUSE_S
         while True:
-            wanted = self.dispatch.wanted()
+            wanted = self.dispatch.wanted(now_us())
             if not wanted:
                 self._room.clear()
                 await self._room.wait()
@@ -202,7 +217,7 @@ class Puller:
 
     async def _adopt(self, queue: AsyncQueue) -> None:
         """Takes some of what was sent to a host that has no worker any more."""
-        wanted, asked_us = self.dispatch.wanted(), now_us()
+        wanted, asked_us = self.dispatch.wanted(now_us()), now_us()
         if wanted:
             delivery = await queue.pop_batch(wanted, lease=self._settings.lease_s)
             if delivery is not None:
@@ -217,7 +232,7 @@ class Puller:
             self._deliveries.bury(number, unreadable)
         if self._neighbours is not None:
             jobs = self._neighbours.take(jobs, delivery, moved)
-            jobs += await self._neighbours.due(self.dispatch.wanted() - len(jobs))
+            jobs += await self._neighbours.due(self.dispatch.wanted(now_us()) - len(jobs))
         await self._begin(jobs)
 
     async def _begin(self, jobs: Sequence[Job]) -> None:
@@ -246,6 +261,9 @@ class Puller:
     # --- what executors say ----------------------------------------------------------------
 
     def _heard(self, executor: AnyExecutor, message: ToPuller) -> None:
+        if isinstance(message, PutPiece | GetPiece):
+            self._large.carry(executor, message)
+            return
         if isinstance(message, Results):
             self.figures.busy_us += sum([each.took_us for each in message.ended])
             self.dispatch.ended(executor.number, message.ended, now_us())
@@ -281,7 +299,7 @@ class Puller:
             self._completer.add(finished)
         if self.dispatch.draining and not self.dispatch.jobs:
             self._over.set()
-        if self.dispatch.wanted():
+        if self.dispatch.wanted(now_us()):
             self._room.set()
         self._schedule_tick()
 
@@ -317,10 +335,17 @@ class Puller:
     # --- time ------------------------------------------------------------------------------
 
     def _schedule_tick(self) -> None:
-        after_us = self.dispatch.tick_us()
-        if after_us is not None and self._ticking is None:
-            loop = asyncio.get_running_loop()
-            self._ticking = loop.call_later(after_us / 1e6, self._tick)
+        after_us = self.dispatch.tick_us(now_us())
+        if after_us is None:
+            return
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + after_us / 1e6
+        if self._ticking is not None:
+            if self._tick_s <= due_s:
+                return
+            self._ticking.cancel()
+        self._tick_s = due_s
+        self._ticking = loop.call_later(after_us / 1e6, self._tick)
 
     def _tick(self) -> None:
         self._ticking = None

@@ -10,9 +10,13 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.tasks.codec import Codec
+from penstock.tasks.blobs.blob import INLINE_BYTES, MARGIN_S, Blob
+from penstock.tasks.blobs.carrier import Carrier, Piece, PieceRequest
+from penstock.tasks.blobs.files import Directory
+from penstock.tasks.codec import Codec, pack_blob
 from penstock.tasks.declare import Registry, registry
 from penstock.tasks.envelope import (
+    MAX_PARENTS_TOLD,
     Failure,
     Status,
     TaskCall,
@@ -20,21 +24,22 @@ from penstock.tasks.envelope import (
     encode,
     read_call,
     read_outcome,
+    settled_of,
 )
-from penstock.tasks.errors import SerialisationError, TaskError, UnknownFunctionError
+from penstock.tasks.errors import TaskError, UnknownFunctionError
 from penstock.tasks.importing import loaded, package_of
-from penstock.tasks.names import shown
+from penstock.tasks.names import NOBODY, REPLY_RETENTION_S, shown
 from penstock.tasks.waiting import error_of
 from penstock.tasks.worker.jobs import Ended
 from penstock.tasks.worker.protocol import Setup, Work
-from penstock.wire.limits import MAX_BATCH_BYTES, MAX_TABLE_VALUE_BYTES
 
 MAX_TRACEBACK = 32_000  # characters that are told of one
-_OVERHEAD = 64 << 10  # of an outcome beside the result, with room to spare
-MAX_KEPT_BYTES = MAX_TABLE_VALUE_BYTES - _OVERHEAD
-MAX_RESULT_BYTES = MAX_BATCH_BYTES // 2
+
+_UNREAD = TaskCall("", b"", b"")  # instead of a call that cannot be read
 
 Waits = Callable[[Awaitable[Any]], Any]
+Arguments = tuple[list[Any], dict[str, Any]]
+Packed = tuple[bytes, list[Blob]]
 
 
 def wall_us() -> int:
@@ -68,13 +73,20 @@ class Runner:
     """Finds functions, reads arguments, and packs what comes of them."""
 
     def __init__(
-        self, registry: Registry, codec: Codec, worker: str, allowed: Collection[str] = ()
+        self,
+        registry: Registry,
+        codec: Codec,
+        worker: str,
+        allowed: Collection[str],
+        carrier: Carrier,
     ) -> None:
-        """`allowed`: top-level packages whose functions need not be declared as tasks."""
+        """`allowed`: top-level packages whose functions need not be declared as tasks. `carrier`:
+        for values that are too large for a message."""
         self._registry = registry
         self._codec = codec
         self._worker = worker
         self._allowed = frozenset(allowed)
+        self._carrier = carrier
 
     def run(self, work: Work, wait: Waits) -> Ended:
         """Runs it here and now; `wait` sees to coroutines. Never raises."""
@@ -82,35 +94,46 @@ class Runner:
         call = None
         try:
             call = read_call(work.packed)
-            result = self._called(call, work)
+            result = self._called(call, self._arguments(call, work))
             if inspect.isawaitable(result):
                 result = wait(result)
-            packed = self._packed(result, call)
+            raw = self._codec.pack(result)
+            packed = (raw, []) if len(raw) <= self._inline_bytes() else self._stored(raw, call)
         except BaseException as error:
             return self._failed(work, call, started_us, error)
-        return self._ended(work, call.function, started_us, Status.DONE, packed)
+        return self._ended(work, call, started_us, Status.DONE, packed)
 
     async def run_async(self, work: Work) -> Ended:
-        """The same on an event loop; what is no coroutine runs in a thread. CancelledError passes
-        through: the attempt is given up."""
+        """The same on an event loop; what is no coroutine runs in a thread, and so does what may
+        have to wait for large values. CancelledError passes through: the attempt is given up."""
         started_us = wall_us()
         call = None
         try:
             call = read_call(work.packed)
-            if inspect.iscoroutinefunction(self._function(call.function)):
-                result = await self._called(call, work)
+            if call.large is None and not work.parents:
+                arguments = self._arguments(call, work)
             else:
-                result = await asyncio.to_thread(self._called, call, work)
-            packed = self._packed(result, call)
+                arguments = await asyncio.to_thread(self._arguments, call, work)
+            if inspect.iscoroutinefunction(self._function(call.function)):
+                result = await self._called(call, arguments)
+            else:
+                result = await asyncio.to_thread(self._called, call, arguments)
+            raw = self._codec.pack(result)
+            packed: Packed = raw, []
+            if len(raw) > self._inline_bytes():
+                packed = await asyncio.to_thread(self._stored, raw, call)
         except Exception as error:
             return self._failed(work, call, started_us, error)
-        return self._ended(work, call.function, started_us, Status.DONE, packed)
+        return self._ended(work, call, started_us, Status.DONE, packed)
 
-    def _called(self, call: TaskCall, work: Work) -> Any:
-        function = self._function(call.function)
-        parents = list(map(self._parent, call.after, work.parents))
-        args, kwargs = self._codec.unpack_call(call.arguments, parents)
-        return function(*args, **kwargs)
+    def _arguments(self, call: TaskCall, work: Work) -> Arguments:
+        parents = list(map(self._parent, call.after, work.parents)) if call.after else []
+        packed = call.arguments if call.large is None else self._carrier.read(call.large)
+        return self._codec.unpack_call(packed, parents)
+
+    def _called(self, call: TaskCall, arguments: Arguments) -> Any:
+        args, kwargs = arguments
+        return self._function(call.function)(*args, **kwargs)
 
     def _parent(self, task: bytes, packed: bytes) -> Any:
         """The result of a task that this one depends on; if that has none, and this one is run
@@ -121,17 +144,22 @@ class Runner:
                 advice="Keep it for longer than tasks that depend on it may have to wait.",
             )
         outcome = read_outcome(packed)
-        return error_of(task, outcome) or self._codec.unpack(outcome.result)
+        if (error := error_of(task, outcome)) is not None:
+            return error
+        return self._codec.unpack(outcome.result, list(map(self._carrier.read, outcome.blobs)))
 
-    def _packed(self, result: Any, call: TaskCall) -> bytes:
-        packed = self._codec.pack(result)
-        limit = MAX_KEPT_BYTES if call.keep_ms else MAX_RESULT_BYTES
-        if len(packed) > limit:
-            raise SerialisationError(
-                f"a result of {len(packed):,} bytes; the limit is {limit:,}",
-                advice="Write it to a file or a queue, and return where it is.",
-            )
-        return packed
+    def _stored(self, packed: bytes, call: TaskCall) -> Packed:
+        """Stores a large result; what stands for it in the outcome."""
+        if call.reply == NOBODY and not call.keep_ms:
+            return self._codec.pack(None), []  # there is nobody who could read it
+        told_s = 0.0 if call.reply == NOBODY else REPLY_RETENTION_S
+        keep_s = max(call.keep_ms / 1000, told_s) + MARGIN_S
+        blob = self._carrier.write(call.task, packed, keep_s, once=not call.keep_ms)
+        return pack_blob(0), [blob]
+
+    def _inline_bytes(self) -> int:
+        """What a result may have to stand in the outcome itself."""
+        return INLINE_BYTES
 
     def _function(self, name: str) -> Callable[..., Any]:
         declared = self._registry.find(name)
@@ -146,25 +174,34 @@ class Runner:
     def _failed(
         self, work: Work, call: TaskCall | None, started_us: int, error: BaseException
     ) -> Ended:
-        function = "" if call is None else call.function
         failure = Failure.of(error, _traceback_of(error))
-        return self._ended(work, function, started_us, Status.FAILED, encode(failure))
+        return self._ended(work, call or _UNREAD, started_us, Status.FAILED, (encode(failure), []))
 
     def _ended(
-        self, work: Work, function: str, started_us: int, status: Status, result: bytes
+        self, work: Work, call: TaskCall, started_us: int, status: Status, packed: Packed
     ) -> Ended:
-        ended_us = wall_us()
+        ended_us, ready_us = wall_us(), 0
+        if call.after:
+            ready_us = max(map(settled_of, work.parents), default=0)
+        elif call.delay_ms:
+            ready_us = call.submitted_us + call.delay_ms * 1000
         outcome = TaskOutcome(
-            status, result, work.attempt, self._worker, work.popped_us, started_us, ended_us,
-            function,
+            status, packed[0], work.attempt, self._worker, work.popped_us, started_us, ended_us,
+            call.function, packed[1], call.submitted_us, ready_us, call.after[:MAX_PARENTS_TOLD],
+            ended_us,
         )  # fmt: skip
-        return Ended(work.number, status, encode(outcome), max(ended_us - started_us, 0))
+        waited_us = max(started_us - (ready_us or call.submitted_us), 0)
+        took_us = max(ended_us - started_us, 0)
+        return Ended(work.number, status, encode(outcome), took_us, waited_us)
 
 
-def runner_of(setup: Setup) -> Runner:
-    """A runner for the tasks that this process has declared."""
+def runner_of(
+    setup: Setup, ask: Callable[[PieceRequest], None], answer: Callable[[], Piece]
+) -> Runner:
+    """A runner for the tasks that this process has declared; see `Carrier` for `ask`, `answer`."""
     codec = Codec(trusted=registry.has_package, pickle_key=setup.pickle_key)
-    return Runner(registry, codec, setup.worker, setup.allowed)
+    carrier = Carrier(ask, answer, Directory(setup.directory) if setup.directory else None)
+    return Runner(registry, codec, setup.worker, setup.allowed, carrier)
 
 
 def rates_of(registry: Registry) -> dict[str, tuple[float, float]]:

@@ -34,6 +34,8 @@ class WorkerSettings:
     """Where data is that tasks may be sent to; empty: this worker cares for no data."""
     blocks: tuple[str, ...] = ()
     """The data that the host has."""
+    directory: str = ""
+    """Where very large values are kept as files, shared with callers and other workers."""
 
     def __post_init__(self) -> None:
         if not self.modules:

@@ -52,6 +52,6 @@ class Times:
         return None if known is None else int(known.mean + 2 * known.spread) + 1
 
     def typical_us(self) -> float | None:
-        """What a call of any function takes, spread included; None before the first."""
+        """What a call of any function takes, in the mean; None before the first."""
         overall = self._overall
-        return None if overall is None else overall.mean + overall.spread + 1
+        return None if overall is None else overall.mean + 1
