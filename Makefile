@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-node java spark-cluster faults soak fuzz groups spark-proof test lint type sim bench docs clean bench-peers bench-tasks
+.PHONY: help setup demo demo-node java slow spark-cluster faults soak fuzz groups spark-proof test lint type sim bench docs clean bench-peers bench-tasks
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,8 +58,12 @@ spark-proof: setup ## kill Spark drivers DRIVERS=10 times while they write, and 
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check
 	$(BIN)/mypy src tests tools benchmarks
-	$(BIN)/pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/spark
+	$(BIN)/pytest -q -m "not slow" -n 3 --dist worksteal --ignore tests/spark  # many of them wait
 	$(BIN)/pytest -q -m "not slow" tests/spark  # one session of Spark for all of them
+
+slow: setup java ## run the slow tests, too: more seeds, more broken cores, a cluster of Spark
+	$(BIN)/pytest -q -m slow -n 2 --dist worksteal --ignore tests/spark
+	$(BIN)/pytest -q -m slow tests/spark
 
 FUZZ_SECONDS ?= 60
 fuzz: setup ## let a fuzzer send anything to frames, batches, a node and a directory, FUZZ_SECONDS=60 each

@@ -194,6 +194,7 @@ def test_sessions_are_measured_against_a_plain_loop(monkeypatch: pytest.MonkeyPa
     assert labels == {"assembler against loop", "member against loop"}
 
 
+@pytest.mark.slow
 def test_a_cluster_is_measured_against_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "MOST_REPEATS", 0)
     results = run(replace(TINY, groups=("cluster",)), console_for(stderr=True))

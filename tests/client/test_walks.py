@@ -20,6 +20,7 @@ from penstock.sim.scenarios import fabriq
 from penstock.wire.messages import StreamInfo
 
 NODES, SHARDS = 64, 256
+TURNS = 8  # of a node on one of its shards
 ROWS = Rows([b"x"], None, None)
 
 
@@ -71,11 +72,12 @@ def loads(found: ClusterMap, shards: list[int]) -> Counter[int]:
     return counted
 
 
+@pytest.mark.parametrize("push", [singles, batches])
 @pytest.mark.parametrize("seed", range(3))
-def test_single_pushes_of_many_producers_are_even(seed):
+def test_pushes_of_many_producers_are_even(seed, push):
     chance, found = Random(seed), new_map()
     routes = learnt(found)
-    pushed = [shard for _ in range(64) for shard in singles(new_queue(routes, chance), 1000)]
+    pushed = [shard for _ in range(64) for shard in push(new_queue(routes, chance), 1000)]
     counted = loads(found, pushed)
     assert max(abs(load - 1000) for load in counted.values()) <= 50
 
@@ -95,7 +97,9 @@ def test_on_one_node_nothing_is_different():
     queue = new_queue(None, Random(0))
     alone = Producer(1, SHARDS, 5).walk_shards(None)
     assert [alone.single() for _ in range(5000)] == [walk.single() for _ in range(5000)]
-    assert sorted(batches(queue, SHARDS)) == list(range(SHARDS))
+    taken = batches(queue, TURNS * SHARDS)
+    assert Counter(taken) == dict.fromkeys(range(SHARDS), TURNS)
+    assert all(len(set(taken[at : at + TURNS])) == 1 for at in range(0, len(taken), TURNS))
 
 
 def test_a_walk_goes_on_when_owners_change():
@@ -104,12 +108,13 @@ def test_a_walk_goes_on_when_owners_change():
     queue = new_queue(routes, Random(3))
     visited = batches(queue, 100)
     assert routes.learn(b"m" + pack(moved(first, 2, 1, 2)))
-    visited += batches(queue, SHARDS - 100)
-    assert sorted(visited) == list(range(SHARDS)), "each shard once in the round"
-    after = batches(queue, SHARDS)
-    assert sorted(after) == list(range(SHARDS))
+    visited += batches(queue, TURNS * SHARDS - 100)
+    each = dict.fromkeys(range(SHARDS), TURNS)
+    assert Counter(visited) == each, "each shard as often in the round"
+    after = batches(queue, TURNS * SHARDS)
+    assert Counter(after) == each
     fresh = new_queue(learnt(moved(first, 2, 1, 2)), Random(3))
-    assert after == batches(fresh, SHARDS), "in the order that the new map asks for"
+    assert after == batches(fresh, TURNS * SHARDS), "in the order that the new map asks for"
 
 
 def test_a_map_that_moves_nothing_changes_no_walk():

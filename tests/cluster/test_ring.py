@@ -98,6 +98,15 @@ def test_single_messages_pass_over_each_stretch_eight_times(places, stride, seed
         assert [walk.single() for _ in range(8 * len(stretch))] == stretch * 8
 
 
+@given(st.integers(1, 40), st.integers(1, 40), SEEDS)
+def test_batches_that_go_together_do_as_single_messages(places, stride, seed):
+    order = permutation(places, seed)
+    walk = Walk(order, stride, together=True)
+    walk.follow(order[::-1], stride)
+    count = 16 * places
+    assert [walk.batch() for _ in range(count)] == [walk.single() for _ in range(count)]
+
+
 def test_batches_and_single_messages_go_their_own_ways():
     walk = Walk([0, 1, 2, 3], 2)
     taken = [(walk.single(), walk.batch()) for _ in range(6)]

@@ -307,7 +307,7 @@ class Node:
         """Shards (all by default), then definitions, as a checkpoint does it."""
         chosen = range(len(self.fabric.kernel.shards)) if shards is None else shards
         taken = {str(n): _pack(self.fabric.kernel.shards[n].snapshot()) for n in chosen}
-        taken["control"] = _pack(self.fabric.snapshot_control())
+        taken["control"] = _pack(self.fabric.control_log.snapshot())
         return taken
 
     def crash(
@@ -322,7 +322,7 @@ class Node:
         node._requests = self._requests
         taken = taken or {}
         if "control" in taken:
-            fabric.load_control(_unpack(taken["control"]))
+            fabric.control_log.load(_unpack(taken["control"]))
         for shard in fabric.kernel.shards:
             if data := taken.get(str(shard.id)):
                 shard.load(_unpack(data))

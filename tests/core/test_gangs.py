@@ -294,6 +294,7 @@ def test_a_grant_that_is_lost_with_its_shard_is_told_to_nobody(workers):
     node.lazy = True
     for worker in WORKERS[:2]:
         workers.park(worker)
+    kernel.shared = True  # only then somebody else may own it
     node.fabric.end_shard(kernel.shards[kernel.place_of(b"g")])
     node.commit()
     for worker in WORKERS[:2]:

@@ -48,6 +48,7 @@ def check_exactly_once(found: dict[str, Any]) -> None:
         assert (verdict["missing"], verdict["doubled"], verdict["wrong"]) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_members_of_one_node_break_no_promise(tmp_path: Path) -> None:
     found = run(tmp_path, KILLED_PAUSED_LEFT, "--guarantee", "exactly-once")
     check_exactly_once(found)

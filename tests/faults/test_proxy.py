@@ -70,7 +70,7 @@ def test_a_cut_resets_what_is_there_and_what_comes(proxy: Child) -> None:
         order(proxy, "cut")
         with pytest.raises(ConnectionResetError):
             before.recv(1)
-    with closing(dial(proxy)) as during, pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), closing(dial(proxy)) as during:
         during.recv(1)
     order(proxy, "carry")
     with closing(dial(proxy)) as after:

@@ -208,8 +208,6 @@ class Case(NamedTuple):
 MAX_SEEDS = 20
 QUICK = [
     Case(acknowledged_before_it_is_replicated, "plain,topic"),
-    Case(left_out_without_asking, "plain,topic"),
-    Case(promoted_though_not_in_sync, "plain,topic"),
     Case(epochs_that_do_not_grow, "plain"),
     Case(votes_forgotten, "plain"),
     Case(moved_and_kept, "moving", "none"),
@@ -219,6 +217,8 @@ QUICK = [
     Case(moved_though_it_was_given, "moving", "none"),
 ]
 LONG = [
+    Case(left_out_without_asking, "plain,topic"),
+    Case(promoted_though_not_in_sync, "plain,topic"),
     Case(no_dedupe, "ordered", "net,crash", 3),
     Case(ids_forgotten, "ids"),
     Case(moved_as_often_as_it_is_sent, "moving", "net,crash", 3),

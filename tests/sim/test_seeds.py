@@ -20,7 +20,7 @@ MINUTES = 0.1
 FAULTS = ("all", "crash", "disk", "net", "crash,disk")
 
 
-@pytest.mark.parametrize("seed", range(1, 21))
+@pytest.mark.parametrize("seed", range(1, 11))  # `make sim` runs fresh ones
 def test_every_promise_holds(seed: int) -> None:
     verdict = run(seed, MINUTES, FAULTS[seed % len(FAULTS)])
     assert verdict.passed, verdict.explain()

@@ -55,6 +55,23 @@ def test_a_script_is_client_node_and_worker(kind: str, tmp_path: Path):
     assert ran.stderr.splitlines() == [f"loaded as {name}" for name in loaded]
 
 
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_a_script_that_is_not_guarded_is_told_and_starts_no_others(kind: str, tmp_path: Path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(SCRIPT.replace('__name__ == "__main__"', "True"), encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, script, tmp_path / "data", kind],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    if kind == "thread":  # nothing has to be loaded
+        assert (ran.returncode, ran.stdout) == (0, "42\n")
+        return
+    assert ran.returncode == 1
+    assert ran.stderr.count("loaded as") == 2
+    assert "uses tasks while it is loaded" in ran.stderr
+    assert '`if __name__ == "__main__":`' in ran.stderr
+
+
 def test_gangs_have_places(app: TaskApp):
     with app.worker(gang_functions.__name__, concurrency=1, kind="thread", gangs=2):
         seats = app.gang(gang_functions.share, size=2).result(WAIT_S)

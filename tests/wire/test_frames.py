@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import errors
+from penstock.consumers.calls import HandlerError
+from penstock.tasks.errors import TaskError
 from penstock.wire import frames
 from penstock.wire import messages as m
 from penstock.wire.frames import FRAME_BYTES, SettleItem, Splitter, Verb
@@ -88,6 +90,13 @@ def test_settlements_travel(items: list[SettleItem], cut_off: int, more: bytes) 
 
 def all_errors(root: type[errors.PenstockError]) -> list[type[errors.PenstockError]]:
     return [root, *(error for child in root.__subclasses__() for error in all_errors(child))]
+
+
+def test_no_two_errors_have_one_code() -> None:
+    known = all_errors(errors.PenstockError)
+    assert {HandlerError, TaskError} <= set(known)  # also those of layers above
+    codes = [error.code for error in known]
+    assert len(codes) == len(set(codes))
 
 
 @pytest.mark.parametrize("error", all_errors(errors.PenstockError))

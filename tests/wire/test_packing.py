@@ -99,10 +99,20 @@ def test_values_are_packed_and_sliced(version: str, values: list[bytes], front: 
     assert packed == bytes(front) + column(values)
     assert packing.pack_values(tuple(values), front) == packed
     assert packing.lengths_of(values).tolist() == list(map(len, values))
-    assert packing.pack_values(values, front, packing.lengths_of(values)) == packed
+    assert packing.total_of(values) == sum(map(len, values))
     assert packing.data_length(packed, front, len(values)) == sum(map(len, values))
     for body in (packed, bytes(packed), memoryview(packed)):
         assert packing.slice_values(body, front, len(values)) == values
+
+
+@given(size=st.integers(0, 1 << 20))
+def test_a_buffer_to_be_filled_has_its_size(version: str, size: int) -> None:
+    buffer = packing.unfilled(size)
+    assert type(buffer) is bytearray
+    assert len(buffer) == size
+    buffer[:] = bytes(size)
+    buffer.append(1)
+    assert buffer == bytes(size) + b"\1"
 
 
 @given(values=many(VALUES | st.none()))
@@ -164,7 +174,7 @@ def test_offsets_that_leave_the_data(version: str, offsets: list[int]) -> None:
 @given(values=many(VALUES | ODD), shape=st.sampled_from(SHAPES))
 def test_odd_lists_are_treated_alike(values: list[Any], shape: Callable[[list[Any]], Any]) -> None:
     for call in (
-        packing.lengths_of, packing.pack_values, packing.pack_nullable, packing.pack_keys,
+        packing.total_of, packing.pack_values, packing.pack_nullable, packing.pack_keys,
     ):  # fmt: skip
         assert_same(lambda call=call: call(shape(values)))
 
@@ -185,6 +195,12 @@ def test_any_bytes_are_read_alike(body: bytes, at: int, count: int) -> None:
     assert_same(packing.slice_values, body, at, count)
     if at >= 0:
         assert_same(packing.slice_nullable, body, at, count)
+
+
+@needs_compiled
+@pytest.mark.parametrize("size", [-(1 << 63), -1])
+def test_impossible_sizes_are_refused_alike(size: int) -> None:
+    assert_same(lambda: packing.unfilled(size))
 
 
 @pytest.fixture
@@ -209,7 +225,7 @@ def test_what_is_not_plain_is_left_to_the_twin(compiled: Any) -> None:
     for values in ([b"a", bytearray(b"b")], [Named(b"")], Tagged([b"a"]), {b"a": 1}, b"ab", None):
         assert compiled.pack_values(values, 0) is None
         assert compiled.pack_nullable(values) is None
-        assert compiled.lengths_of(values) is None
+        assert compiled.total_of(values) is None
     for front in (-1, 1 << 40):
         assert compiled.pack_values([b"a"], front) is None
     for wrong in (([b"a"],), ([b"a"], "0"), ([b"a"], 1 << 64)):
@@ -224,7 +240,7 @@ def test_nothing_is_kept(compiled: Any) -> None:
     body = compiled.pack_values([value, value], HEADER_BYTES)
     compiled.pack_values([value, value, "x"], 0)
     compiled.pack_nullable([value, None, value])
-    compiled.lengths_of((value, value))
+    compiled.total_of((value, value))
     assert sys.getrefcount(value) == before
     first, second = compiled.slice_values(body, HEADER_BYTES, 2)
     assert sys.getrefcount(first) == sys.getrefcount(second) == 2  # the name and the call

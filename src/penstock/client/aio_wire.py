@@ -12,7 +12,7 @@ from penstock.errors import PenstockError, ProtocolError, UnavailableError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
 
-_SCRATCH_BYTES = 256 << 10
+_SCRATCH_BYTES = 64 << 10  # of what is larger, the rest is received where it stays
 _HIGH_WATER_BYTES = 1 << 20
 _CLOSE_S = 1.0
 

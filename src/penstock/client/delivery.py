@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from penstock.client.settle import Settler
+from penstock.core.runs import full, mask_of, rows_of
 from penstock.errors import InvalidError, ProtocolError
 from penstock.wire.batch import MAX_BASE_BITS, Batch, Columns
 from penstock.wire.columns import Longs, Rows
@@ -93,20 +94,17 @@ class Granted:
             for start, stop in zip(starts, stops, strict=True)
         ]
 
-    def chosen(self, op: int, rows: Rows, arg: int = 0) -> list[SettleItem]:
-        """A settlement of some of the granted rows (ascending): one item with a mask."""
-        if not len(rows):
+    def chosen(self, op: int, mask: int, arg: int = 0) -> list[SettleItem]:
+        """A settlement of the granted rows whose bits are set: one item with a mask."""
+        count = len(self.positions)
+        if not mask:
             return []
-        if len(rows) == len(self.positions):
+        if mask == full(count):
             return self.items(op, arg)
         first = self.positions[0]
-        offsets = rows
         if not isinstance(self.positions, range):
-            offsets = np.asarray(self.positions, np.int64)[rows] - first
-        bits = np.zeros(int(offsets[-1]) + 1, np.uint8)
-        bits[offsets] = 1
-        mask = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
-        return [SettleItem(op, self.shard, len(bits), self.grant, first, arg, mask)]
+            mask = mask_of(np.asarray(self.positions, np.int64)[rows_of(mask)] - first)
+        return [SettleItem(op, self.shard, mask.bit_length(), self.grant, first, arg, mask)]
 
 
 class Merged:
@@ -151,20 +149,14 @@ class Merged:
         """A settlement of all rows: one item for each grant."""
         return [item for each in self.grants for item in each.items(op, arg)]
 
-    def chosen(self, op: int, rows: Rows, arg: int = 0) -> list[SettleItem]:
-        """A settlement of some rows (ascending): one item for each grant that has some."""
-        if len(rows) == len(self.positions):
+    def chosen(self, op: int, mask: int, arg: int = 0) -> list[SettleItem]:
+        """A settlement of the rows whose bits are set: one item for each grant that has some."""
+        if mask == full(len(self.positions)):
             return self.items(op, arg)
         wanted = np.zeros(len(self.positions), np.bool_)
-        wanted[rows] = True
-        wanted = wanted[self._by_grant]
-        items: list[SettleItem] = []
-        start = 0
-        for each in self.grants:
-            end = start + len(each.positions)
-            items += each.chosen(op, np.flatnonzero(wanted[start:end]), arg)
-            start = end
-        return items
+        wanted[rows_of(mask)] = True
+        mask = mask_of(np.flatnonzero(wanted[self._by_grant]))
+        return _chosen(self.grants, op, mask, arg)
 
 
 Part = Granted | Merged  # of a delivery
@@ -275,19 +267,20 @@ class LeasedBatch:
         """Settlements of all messages, or of those in some rows of the delivery."""
         if rows is None:
             return _concatenated(each.items(op, arg) for each in self._granted)
-        chosen = np.asarray(rows, np.intp)
-        if len(chosen) > 1 and not bool((chosen[1:] > chosen[:-1]).all()):
-            chosen = np.unique(chosen)
-        if len(chosen) and (chosen[0] < 0 or chosen[-1] >= len(self)):
-            raise InvalidError(f"rows of this delivery are 0 to {len(self) - 1}")
-        items: list[SettleItem] = []
-        start = 0
-        for each in self._granted:
-            end = start + len(each.positions)
-            first, last = np.searchsorted(chosen, [start, end])
-            items += each.chosen(op, chosen[first:last] - start, arg)
-            start = end
-        return items
+        chosen, count = np.asarray(rows, np.intp), len(self)
+        if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < count:
+            raise InvalidError(f"rows of this delivery are 0 to {count - 1}")
+        return _chosen(self._granted, op, mask_of(chosen), arg)
+
+
+def _chosen(parts: Iterable[Part], op: int, mask: int, arg: int) -> list[SettleItem]:
+    """Settlements of the rows of several parts, one after the other, whose bits are set."""
+    items: list[SettleItem] = []
+    for part in parts:
+        count = len(part.positions)
+        items += part.chosen(op, mask & full(count), arg)
+        mask >>= count
+    return items
 
 
 def _concatenated(columns: Iterable[Sequence[T]]) -> list[T]:

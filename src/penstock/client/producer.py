@@ -146,7 +146,8 @@ class Producer:
     def walk_shards(self, routes: Routes | None) -> Walk | ClusterWalk:
         """A new walk over all shards; in a cluster, one on which its nodes take turns."""
         if routes is None:
-            return self.walk_over(self.shards)
+            order = permutation(self.shards, self._chance.getrandbits(64))
+            return Walk(order, together=True)
         return ClusterWalk(routes, self._chance.getrandbits(64))
 
 
@@ -161,7 +162,7 @@ class ClusterWalk:
         self._routes = routes
         self._seed = seed
         self._placed = routes.placed
-        self._walk = Walk(*walk_order(self._placed, seed))
+        self._walk = Walk(*walk_order(self._placed, seed), together=True)
 
     def batch(self) -> int:
         """Where the next batch goes."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from penstock.client.inputs import check_headers, key_column, moment_us
 from penstock.errors import InvalidError
-from penstock.wire.columns import Ints, lengths_of
 from penstock.wire.encode import encode_batch
 from penstock.wire.growth import Layout, Numbers
+from penstock.wire.packing import lengths_of, total_of
 
 _BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
 _TAKE = 64  # values taken from an iterator at once: bounds what is held of large ones
@@ -52,7 +52,6 @@ class Rows(NamedTuple):
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers | None] | None = None
     timestamps_us: Sequence[int] | None = None
-    lengths: Ints | None = None  # of the values, if they are known
 
     @property
     def messages(self) -> int:
@@ -61,10 +60,10 @@ class Rows(NamedTuple):
 
     def encode(self, timestamp_us: int, **settings: Any) -> bytearray:
         """A sealed batch."""
-        values, keys, headers, times, lengths = self
+        values, keys, headers, times = self
         return encode_batch(
-            values, keys=keys, headers=headers, timestamps_us=times, lengths=lengths,
-            timestamp_us=timestamp_us, **settings,
+            values, keys=keys, headers=headers, timestamps_us=times, timestamp_us=timestamp_us,
+            **settings,
         )  # fmt: skip
 
     def partitions(self, layout: Layout, unkeyed: Callable[[], int]) -> Sequence[int]:
@@ -119,8 +118,7 @@ class RowSource:
 
     def batches(self, most: int) -> Iterator[Rows]:
         """Batches of at most `most` messages; none is made if a column ends before the values."""
-        while (taken := self._take_values(most)) is not None:
-            values, lengths = taken
+        while values := self._take_values(most):
             count = len(values)
             keys = headers = times = None
             if self._keys is not None:
@@ -134,38 +132,35 @@ class RowSource:
             for name, column in (("keys", keys), ("headers", headers), ("timestamps", times)):
                 if column is not None and len(column) < count:
                     raise InvalidError(f"there are fewer {name} than values")
-            yield Rows(values, keys, headers, times, lengths)
+            yield Rows(values, keys, headers, times)
 
-    def _take_values(self, most: int) -> tuple[list[bytes], Ints] | None:
-        """The next values with their lengths. The first few tell how many are taken at once."""
+    def _take_values(self, most: int) -> list[bytes]:
+        """The next values. The first few tell how many are taken at once."""
         if self._list is not None:
             return self._slice(self._list, most)
         taken: list[bytes] = []
-        lengths: list[Ints] = []
         size, stride = 0, _TAKE
         while len(taken) < most and size < _BATCH_BYTES:
             more = list(islice(self._values, min(stride, most - len(taken))))
             if not more:
                 break
-            lengths.append(_lengths(more))
-            size += int(lengths[-1].sum())
+            size += _size(more)
             taken += more
             stride = max(_TAKE, (_BATCH_BYTES - size) * len(taken) // (2 * size + 1))
-        return (taken, np.concatenate(lengths)) if taken else None
+        return taken
 
-    def _slice(self, values: list[bytes], most: int) -> tuple[list[bytes], Ints] | None:
+    def _slice(self, values: list[bytes], most: int) -> list[bytes]:
         taken = values[self._at : self._at + most]
-        lengths = _lengths(taken)
-        if len(taken) > 1 and int(lengths.sum()) > _BATCH_BYTES:
-            count = max(1, int(np.searchsorted(np.cumsum(lengths, dtype=np.int64), _BATCH_BYTES)))
-            taken, lengths = taken[:count], lengths[:count]
+        if _size(taken) > _BATCH_BYTES and len(taken) > 1:
+            ends = np.cumsum(lengths_of(taken), dtype=np.int64)
+            taken = taken[: max(1, int(np.searchsorted(ends, _BATCH_BYTES)))]
         self._at += len(taken)
-        return (taken, lengths) if taken else None
+        return taken
 
 
-def _lengths(values: list[bytes]) -> Ints:
+def _size(values: list[bytes]) -> int:
     try:
-        return lengths_of(values)
+        return total_of(values)
     except TypeError as error:
         raise InvalidError(f"values must be bytes: {error}") from error
 

@@ -17,7 +17,7 @@ from penstock.machine import may_spin
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
 
-_SCRATCH_BYTES = 256 << 10
+_SCRATCH_BYTES = 64 << 10  # of what is larger, the rest is received where it stays
 _MAX_PARTS = 512  # of one sendmsg; the kernel's own limit is 1024
 _STALL_MS = 30_000  # a peer that reads nothing for so long is taken for lost
 _SLICE_MS = 100

@@ -71,7 +71,8 @@ class Producers:
         else:
             del self.windows[producer]  # last seen, last in line to be forgotten
             self.windows[producer] = window
-        window.instance = max(window.instance, instance)
+        if instance > window.instance:
+            window.instance = instance
         window.next_sequence = sequence + count
         window.seen_us = now_us
         window.recent.append((sequence, base))

@@ -15,6 +15,7 @@ from penstock.core.bodies import read_extra, unpack
 from penstock.core.calls import Calls
 from penstock.core.clients import Clients
 from penstock.core.control import Control
+from penstock.core.control_log import ControlLog
 from penstock.core.edges import Edges
 from penstock.core.effects import Close, Effect
 from penstock.core.figures import figures_of
@@ -27,15 +28,7 @@ from penstock.core.parking import Asker
 from penstock.core.publishing import Publishing
 from penstock.core.pushes import Pushes
 from penstock.core.queues import Queues
-from penstock.core.records import (
-    Defined,
-    Deleted,
-    Kind,
-    SessionBegun,
-    SessionEnded,
-    read_note,
-    read_transaction,
-)
+from penstock.core.records import Kind, read_transaction
 from penstock.core.reservations import Reservations
 from penstock.core.securing import Securing
 from penstock.core.sessions import Sessions
@@ -85,6 +78,7 @@ class Fabric:
         self.tables = Tables(kernel, self.watches)
         self.control = Control(kernel, self.queues, self.topics)
         self.control.on_deleted = self.watches.closed
+        self.control_log = ControlLog(kernel, self.control, self.tables)
         self.pushes = Pushes(kernel, self.queues, self.topics)
         self.forwards = Forwards(kernel, self.queues, self.tables, self.pushes)
         self.growing = Growing(kernel, self.topics, self.forwards)
@@ -119,7 +113,9 @@ class Fabric:
 
     def handle(self, connection: int, frame: bytearray, now_us: int) -> None:
         """One frame from a connection. A frame that is none closes the connection."""
-        self.tick(now_us)  # a look at the state must not see what time has ended
+        due_us = self.kernel.timers.next_due()
+        if due_us is not None and due_us <= now_us:
+            self.tick(now_us)  # a look at the state must not see what time has ended
         self.kernel.now_us = now_us
         _, verb, flags, _, request = frames.FRAME.unpack_from(frame)
         body = memoryview(frame)[frames.FRAME_BYTES :]
@@ -319,7 +315,7 @@ class Fabric:
         if record.kind in (Kind.BARRIER, Kind.COPY):
             return
         if record.shard == CONTROL:
-            self._replay_control(record)
+            self.control_log.replay(record)
             return
         shard = self.kernel.shards[record.shard]
         if record.kind == Kind.RESET:
@@ -329,21 +325,6 @@ class Fabric:
         if record.kind == Kind.TRANSACTION and new and self._unfinished is not None:
             self._unfinished.append((shard, record.number, read_transaction(record.meta)))
         shard.replay(record, now_us)
-
-    def _replay_control(self, record: Replayed) -> None:
-        control = self.kernel.control
-        if record.number <= control.last:
-            return
-        control.last = record.number
-        note = read_note(record.meta)
-        if isinstance(note, Defined):
-            self.control.defined(note.info)
-        elif isinstance(note, Deleted):
-            self.control.deleted(note.stream)
-        elif isinstance(note, SessionBegun):
-            self.tables.began(note.session, note.ttl_us)
-        elif isinstance(note, SessionEnded):
-            self.tables.sessions.pop(note.session, None)
 
     def restart(self, now_us: int, first_grant: int = 1, owns: bool = True) -> None:
         """After the last record: time starts anew, and cut-off transactions are carried out, unless
@@ -425,26 +406,6 @@ class Fabric:
     def figures(self) -> dict[str, Any]:
         """Figures of the node."""
         return figures_of(self)
-
-    # --- snapshot --------------------------------------------------------------------------
-
-    def snapshot_control(self) -> dict[str, Any]:
-        """Definitions and sessions."""
-        sessions = [(number, s.ttl_us) for number, s in self.tables.sessions.items()]
-        return {
-            **self.control.snapshot(),
-            "number": self.kernel.control.last,
-            "sessions": sessions,
-            "last_session": self.tables.last_session,
-        }
-
-    def load_control(self, data: dict[str, Any]) -> None:
-        """The reverse; before any shard is loaded, and taken after all of them."""
-        self.control.load(data)
-        self.kernel.control.last = data["number"]
-        for number, ttl_us in data["sessions"]:
-            self.tables.began(number, ttl_us)
-        self.tables.last_session = data["last_session"]
 
 
 _NO_EXTRA = frames.PushExtra()

@@ -142,6 +142,18 @@ class BatchIndex:
         """
         row = self.row_of(position)
         assert row >= 0, "finish of an unknown position"
+        return self._finish(row, count)
+
+    def finish_run(self, position: int, mask: int, messages: int) -> list[tuple[int, int]]:
+        """As `finish`, for the messages of a mask, which has so many: they are of one batch, or
+        each is a batch of its own."""
+        row = self.row_of(position)
+        assert row >= 0, "finish of an unknown position"
+        if messages == 1 or self._span[row] != 1:
+            return [self._finish(row, messages)]
+        return self._finish_singles(row, position, mask)
+
+    def _finish(self, row: int, count: int) -> tuple[int, int]:
         length, rows, live = self._length[row], self._rows[row], self._live[row]
         assert count <= live, "more finished than live"
         location = self._location[row]
@@ -205,9 +217,8 @@ class BatchIndex:
             row = self.row_of(position)
             assert row >= 0, "a run of an unknown position"
 
-    def finish_singles(self, position: int, mask: int) -> list[tuple[int, int]]:
-        """As `finish`, for the messages of a mask, each a batch of its own: location and bytes."""
-        row, count = self.row_of(position), mask.bit_length()
+    def _finish_singles(self, row: int, position: int, mask: int) -> list[tuple[int, int]]:
+        count = mask.bit_length()
         end = row + count
         if not mask & mask + 1 and end <= len(self._base) and self._live[row:end].count(1) == count:
             freed = list(zip(self._location[row:end], self._length[row:end], strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -213,8 +214,12 @@ class Kernel:
         return entry
 
     def free(self, places: list[tuple[int, int]]) -> None:
-        """Stored bytes are not needed any more; see `Free`."""
-        self.effects.append(Free(places))
+        """Stored bytes are not needed any more; see `Free`. The list is the kernel's from now."""
+        effects = self.effects
+        if effects and type(last := effects[-1]) is Free:
+            last.places += places
+        else:
+            effects.append(Free(places))
 
     def told_level(self, level: Durability) -> Durability:
         """The level of a record that other shards hear of, if it would have this one otherwise: no
@@ -226,14 +231,12 @@ class Kernel:
         self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None]
     ) -> None:
         """Calls `answer` when the entry is safe, or sends an error when the disk refuses it."""
-
-        def failed(error: PenstockError) -> None:
-            self.fail(connection, verb, request, error)
-
-        entry.answer, entry.failed = answer, failed
+        entry.answer, entry.failed = answer, partial(self.fail, connection, verb, request)
 
     def still_served(self, epochs: dict[int, int]) -> bool:
         """Whether this node has owned these shards ever since they had these epochs."""
+        if not self.shared:  # there is nobody else
+            return True
         shards = self.shards
         return all(
             shards[number].owned and shards[number].epoch == epoch

@@ -33,7 +33,8 @@ class Lane:
         if base < self.end:  # made while the log is folded: it began later than when it was live
             self.cursor = self.end = self.tail = base
         self.end = base + count
-        self.tail = max(self.tail, self.end)
+        if self.tail < self.end:
+            self.tail = self.end
 
     def set_aside(self, base: int, count: int) -> None:
         """The batch at `base` is not fresh: the cursor passes it, now or when it gets there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from penstock.core.edge_notes import began_to_wait
@@ -16,9 +17,12 @@ from penstock.errors import InvalidError, LimitError, MovedError, NotFoundError,
 from penstock.wire.batch import Batch, Columns, Header
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
-from penstock.wire.frames import RECEIPT, PushBody, PushExtra, Receipt, Verb
+from penstock.wire.frames import RECEIPT, PushBody, PushExtra, Verb
 from penstock.wire.growth import ANY_GENERATION
 from penstock.wire.limits import MAX_ID_BYTES
+
+# Plain numbers: looking up a member of an enum costs more than comparing it.
+_KIND, _BARRIER, _VERB = int(Kind.PUSH), int(Kind.BARRIER), int(Verb.PUSH)
 
 
 class Stages(Protocol):
@@ -69,14 +73,12 @@ class Pushes:
             base = batch.header.base
         else:
             entry = self.kernel.barrier(level)
-        duplicate = entry.kind == Kind.BARRIER
-        base = 0 if extra.stage else max(base, 0)  # what is staged has no place yet
-        receipt = RECEIPT.pack(*Receipt(base, batch.count, shard.id, level, duplicate))
+        duplicate = entry.kind == _BARRIER
+        base = 0 if extra.stage or base < 0 else base  # what is staged has no place yet
+        receipt = RECEIPT.pack(base, batch.header.count, shard.id, level, duplicate)
         kernel = self.kernel
-        kernel.answer_when_safe(
-            entry, connection, Verb.PUSH, request,
-            lambda: kernel.send(connection, Verb.PUSH, request, receipt),
-        )  # fmt: skip
+        answer = partial(kernel.send, connection, _VERB, request, receipt)
+        kernel.answer_when_safe(entry, connection, _VERB, request, answer)
 
     def stream(self, number: int) -> Stream:
         """The queue or topic with that id."""
@@ -209,12 +211,12 @@ class Pushes:
         )  # fmt: skip
         shard.accepted(meta, self.kernel.now_us)
         level = shard.level_in_turn(level)
-        packed, kind = pack_push(meta), int(Kind.PUSH)
+        packed, kind = pack_push(meta), _KIND
         if forward is not None:
             packed, kind = pack_forward(forward, packed), kind | Kind.FORWARDED
         entry = self.kernel.log(shard, kind, packed, level, None, batch.buffer)
         began_to_wait(shard, meta, entry.number)
-        entry.done = lambda done: self._visible(shard, stream, meta, batch, done)
+        entry.done = partial(self._visible, shard, stream, meta, batch)
         shard.invisible.add(entry.number)
         stream.totals.coming += header.count
         shard.coming[stream.info.id] += header.count

@@ -24,6 +24,8 @@ from penstock.wire.batch import Header
 from penstock.wire.limits import MAX_PRIORITY
 from penstock.wire.messages import QueueOptions
 
+# Plain numbers: looking up a member of an enum costs more than comparing it.
+_ACK, _EXTEND, _EXPIRE = int(Op.ACK), int(Op.EXTEND), int(Op.EXPIRE)
 SPARE_TTLS = 1000  # times-to-live of finished batches: so many are not worth a look
 Places = list[tuple[int, int]]  # locations of records, and bytes of each
 
@@ -45,7 +47,7 @@ class Totals:
 
     def finished(self, messages: int, freed: Places) -> int:
         """Messages are finished, and so are their bytes: how many those are."""
-        size = sum([size for _, size in freed])
+        size = freed[0][1] if len(freed) == 1 else sum([size for _, size in freed])
         self.messages -= messages
         self.bytes -= size
         self.free(freed)
@@ -193,7 +195,8 @@ class QueueShard:
         lane.index.append(base, count, location, length, arrived)
         lane.grow(base, count)
         self.keep(count, length)
-        self.touched_us = max(self.touched_us, arrived)
+        if arrived > self.touched_us:
+            self.touched_us = arrived
         due_us = arrived - header.due_us if header.due_us < 0 else header.due_us
         if ttl_ms := header.ttl_ms or self.options.ttl_ms:
             heappush(self.ttl, (arrived + ttl_ms * 1000, base))
@@ -304,7 +307,8 @@ class QueueShard:
 
     def granted(self, given: Given, now_us: int) -> Grant:
         """Messages are leased: taken from wherever they wait."""
-        self.touched_us = max(self.touched_us, now_us)
+        if now_us > self.touched_us:
+            self.touched_us = now_us
         run = self._take(given.position, given.span)
         return self.leases.give(given.number, run, given.lease_us, now_us)
 
@@ -333,10 +337,11 @@ class QueueShard:
     def changed(self, change: Change, now_us: int) -> None:
         """One change from the log, or one just decided."""
         op = change.op
-        self.touched_us = max(self.touched_us, now_us)
-        if op == Op.EXTEND:
+        if now_us > self.touched_us:
+            self.touched_us = now_us
+        if op == _EXTEND:
             self.leases.extend(self.leases.grants[change.grant], change.arg, now_us)
-        elif op <= Op.EXPIRE or op == Op.RETURN:
+        elif op <= _EXPIRE or op == Op.RETURN:
             self._settle(change, now_us)
         elif op == Op.DROP:
             self._drop(change.position, change.span)
@@ -356,13 +361,14 @@ class QueueShard:
                 self._redrive_keyed(self.keys, run.position)
 
     def _settle(self, change: Change, now_us: int) -> None:
-        grant = self.leases.grants[change.grant]
-        bits = bits_of(change.position, change.span, change.mask, grant.position)
-        bits = self.leases.settle(grant, bits, change.op == Op.ACK)
+        op, span, number, position, _, mask = change
+        grant = self.leases.grants[number]
+        bits = bits_of(position, span, mask, grant.position)
+        bits = self.leases.settle(grant, bits, op == _ACK)
         run = run_of(grant.position, bits, grant.deliveries)
         if run is None:
             return
-        if change.op == Op.ACK:
+        if op == _ACK:
             self._finish(run)
             return
         for position, mask in self.lane_of(run.position).index.parts(run.position, run.mask):
@@ -380,12 +386,8 @@ class QueueShard:
             self._next_of_key(run, self.keys.bury)
 
     def _finish(self, run: Run) -> None:
-        index = self.lane_of(run.position).index
         messages = run.messages
-        if messages == 1 or not index.is_single(run.position):
-            freed = [index.finish(run.position, messages)]
-        else:
-            freed = index.finish_singles(run.position, run.mask)
+        freed = self.lane_of(run.position).index.finish_run(run.position, run.mask, messages)
         self.kept_messages -= messages
         self.kept_bytes -= self.totals.finished(messages, freed)
         if self.keys is not None:

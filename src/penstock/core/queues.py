@@ -38,6 +38,8 @@ from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
 from penstock.wire.limits import MAX_PRIORITY
 
+# Plain numbers: looking up a member of an enum costs more than comparing it.
+_ACK, _EXTEND, _CHANGE, _GRANT = int(Op.ACK), int(Op.EXTEND), int(Kind.CHANGE), int(Kind.GRANT)
 MAX_WAITERS = 10_000  # of one queue
 FORGET_AFTER_US = 120_000_000
 MAX_FEEDING = 4  # deliveries of a subscription that are logged and not yet sent
@@ -157,8 +159,11 @@ class Queues:
         options = self.kernel.streams[view.stream].options
         lease_us = (body.lease_ms or options.lease_ms) * 1000
         taken = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us, overdraw)
+        ends_us, timers_us = self.kernel.now_us + lease_us, view.timers_us
         for queue, _, _ in taken.grants.values():
-            self.set_timer(view, queue)
+            # A lease is all that is new: a timer that is set for an earlier time will do.
+            if timers_us.get(queue.shard, ends_us + 1) > ends_us:
+                self.set_timer(view, queue)
         self._turn(view)
         if not taken.order and self.kernel.shared:
             self.hungry[view.stream] = None
@@ -176,7 +181,7 @@ class Queues:
         for number, given in taken.by_shard().items():
             meta = pack_grants(view.stream, given)
             shard = self.kernel.shards[number]
-            grants.append(self.kernel.log(shard, Kind.GRANT, meta, level))
+            grants.append(self.kernel.log(shard, _GRANT, meta, level))
             epochs[number] = shard.epoch
         handed = Handed(view.stream, taken, epochs)
         if subscription is None:
@@ -325,7 +330,7 @@ class Queues:
 
     def _settled(self, view: QueueView, queue: QueueShard, changes: list[Change]) -> None:
         """Acks alone make nothing ready, unless others wait for their turn."""
-        if queue.options.ordered != "no" or any(change.op != Op.ACK for change in changes):
+        if queue.options.ordered != "no" or [each for each in changes if each.op != _ACK]:
             view.heads.offer(queue)
             self.set_timer(view, queue)
 
@@ -338,21 +343,22 @@ class Queues:
                 raise NotFoundError(f"there is no shard {item.shard}")
             self.kernel.served(item.shard)
             raise LeaseLostError(f"shard {item.shard} has no messages of this queue")
-        change = rules.settle(queue, item, self.kernel.now_us, self.kernel.is_old)
+        now_us, leases = self.kernel.now_us, queue.leases
+        change = rules.settle(queue, item, now_us, self.kernel.is_old)
         if change is None:
             return item.messages
-        before = queue.leases.messages
-        queue.changed(change, self.kernel.now_us)
+        before = leases.messages
+        queue.changed(change, now_us)
         changes.setdefault(item.shard, []).append(change)
-        return item.messages if change.op == Op.EXTEND else before - queue.leases.messages
+        return item.messages if change.op == _EXTEND else before - leases.messages
 
     def _log_changes(self, stream: Stream, changes: dict[int, list[Change]]) -> Entry:
         """Logs changes that are folded already; the last entry, also if there are none."""
-        entry = None
-        for number, items in changes.items():
-            meta = pack_changes(stream.info.id, items)
-            entry = self.kernel.log(self.kernel.shards[number], Kind.CHANGE, meta, stream.level)
-        return entry or self.kernel.barrier(stream.level)
+        entry, kernel, number, level = None, self.kernel, stream.info.id, stream.level
+        for place, items in changes.items():
+            meta = pack_changes(number, items)
+            entry = kernel.log(kernel.shards[place], _CHANGE, meta, level)
+        return entry or kernel.barrier(level)
 
     def change(self, stream: Stream, queue: QueueShard, changes: list[Change]) -> None:
         """Folds and logs changes that nobody waits for."""

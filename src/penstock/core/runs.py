@@ -82,7 +82,7 @@ def rows_of(mask: int) -> npt.NDArray[np.intp]:
 
 
 def mask_of(rows: npt.NDArray[np.intp]) -> int:
-    """The mask in which these bits are set."""
-    bits = np.zeros(int(rows[-1]) + 1 if len(rows) else 0, np.uint8)
+    """The mask in which these bits are set; they may come in any order, and more than once."""
+    bits = np.zeros(int(rows.max()) + 1 if len(rows) else 0, np.uint8)
     bits[rows] = 1
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")

@@ -95,6 +95,19 @@ class Heads:
         if best is None or lane < best[0]:
             self.offer(queue)
 
+    def is_first(self, queue: QueueShard, before: _Line | None) -> bool:
+        """Whether a shard that `first` gave is first again, as many batches of one producer follow
+        each other in one shard. If it is not, it is offered."""
+        head = queue.head()
+        if head is None:
+            return False
+        heap, entry = self._heap, (head, queue.shard)
+        if (not heap or entry < heap[0]) and (before is None or entry < before):
+            return True
+        self._best[queue.shard] = head
+        heappush(heap, entry)
+        return False
+
     def may_be_before(self, line: _Line) -> bool:
         """Whether another shard may have a message that comes before that of a walk."""
         return bool(self._heap) and self._heap[0] < line
@@ -219,14 +232,18 @@ class _Taking:
         self._begun = 0  # grants
 
     def take(self, messages: int, max_bytes: int, overdraw: bool) -> Taken:
-        view, taken, lines = self._view, self._taken, self._lines
+        heads, shards, taken, lines = self._view.heads, self._view.shards, self._taken, self._lines
+        queue: QueueShard | None = None
         while messages > 0 and max_bytes > 0:
-            queue = view.heads.first(view.shards, lines[0] if lines else None)
+            before = lines[0] if lines else None
+            if queue is None or not heads.is_first(queue, before):
+                queue = heads.first(shards, before)
             if queue is None:
                 if not lines:
                     break
                 count, size = self._along(messages, max_bytes)
             elif self._walk(queue):
+                queue = None
                 continue
             else:
                 count, size = self._whole(queue, messages, max_bytes, overdraw)
@@ -234,6 +251,8 @@ class _Taking:
                 break
             messages -= count
             max_bytes -= size
+        if queue is not None:
+            heads.offer(queue)
         for line in lines:
             self._end(line)
         taken.messages = sum(grant.messages for _, _, grant in taken.grants.values())
@@ -293,10 +312,8 @@ class _Taking:
             given = found[0]
         taken = self._taken
         if taken.order and stored.length > max_bytes:  # an answer is one frame, and bounded
-            self._view.heads.offer(queue)
             return 0, 0
         grant = queue.granted(given, self._now_us)
-        self._view.heads.offer(queue)
         self._begun += 1
         taken.order.append(self._begun)
         taken.grants[self._begun] = (queue, given, grant)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.core.effects import Deliver, Serve, Slice
-from penstock.core.runs import full, rows_of
+from penstock.core.runs import rows_of
 from penstock.engine.reader import Found, Place
 from penstock.errors import DamagedError, PenstockError
 from penstock.store.locations import split
 from penstock.wire import frames
-from penstock.wire.batch import Batch, restamped
+from penstock.wire.batch import Batch, count_of, restamped
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Flag, Verb
 from penstock.wire.merge import MERGE_FROM, OneRow, merge, one_row
@@ -140,13 +140,14 @@ def _cut(part: Slice, found: Found) -> Buffer:
     """The batch as it is if most of it is wanted, or a new one with the granted rows."""
     if isinstance(found, PenstockError):
         raise found
+    mask, stored = part.mask, count_of(found)
+    messages = mask.bit_count()
+    contiguous = messages == mask.bit_length()
+    if contiguous and 2 * messages > stored and len(found) <= WHOLE_BYTES:
+        return found
+    if contiguous and messages == stored:
+        return found
     batch = Batch.parse(found, verify=False)
-    messages = part.mask.bit_count()
-    contiguous = part.mask == full(part.mask.bit_length())
-    if contiguous and 2 * messages > batch.count and len(found) <= WHOLE_BYTES:
-        return found
-    if contiguous and messages == batch.count:
-        return found
     rows = batch.rows_at(rows_of(part.mask).astype(np.int64) + part.position)
     if len(rows) != messages:
         raise DamagedError("a stored batch lacks messages that it should hold")

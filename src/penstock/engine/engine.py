@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.core.effects import Append, Close, Deliver, Free, Read, Send, Serve
@@ -29,20 +28,12 @@ from penstock.store.flush import Flush
 from penstock.store.journal import Journal
 from penstock.store.locations import split
 from penstock.store.scan import Damage
-from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
 RETRY_US = 1_000_000  # how often a refusing disk is tried again
+Output = Send  # bytes for a connection; no bytes: close it
 BUSY_BYTES = 64 << 20  # waiting for the journal: the shell should stop to take requests
-
-
-@dataclass(slots=True)
-class Output:
-    """Bytes for a connection; no bytes: close it."""
-
-    connection: int
-    parts: list[Buffer]
 
 
 class Mender(Protocol):
@@ -228,7 +219,7 @@ class Engine:
                 if isinstance(effect, Append):
                     self._append(effect.entry, at_once, now_us)
                 elif isinstance(effect, Send):
-                    self.outputs.append(Output(effect.connection, effect.parts))
+                    self.outputs.append(effect)
                 elif isinstance(effect, Free):
                     self.files.freed_all(effect.places)
                 elif isinstance(effect, Deliver | Serve):
@@ -251,7 +242,7 @@ class Engine:
         self.journal.append(entry)
         if replicas is not None:
             replicas.appended(entry, now_us)
-        elif entry.level == Durability.MEMORY:
+        elif not entry.level:  # it is kept in memory
             at_once.append(entry)
 
     def _answer(self, effect: Deliver | Serve) -> None:

@@ -219,7 +219,7 @@ class Maintenance:
             yield _adding(writer, sections)
         # Definitions come after the shards: whatever is in a shard's snapshot must be defined when
         # it is loaded, because its records are not folded again.
-        control = _encode(fabric.snapshot_control())
+        control = _encode(fabric.control_log.snapshot())
         yield _adding(writer, {"control": control, "files": engine.files.dump()})
         if engine.consensus.number:
             yield _adding(writer, {"consensus": engine.consensus.dump()})

@@ -154,7 +154,7 @@ def _load(fabric: Fabric, checkpoint: Checkpoint, report: Report, accept_damage:
     if damaged and not accept_damage:
         raise DamagedError(f"{_SECTIONS}: {', '.join(damaged)}")
     if "control" in sections:
-        fabric.load_control(_decode(sections["control"]))
+        fabric.control_log.load(_decode(sections["control"]))
     for shard in fabric.kernel.shards:
         if data := sections.get(f"shard-{shard.id}"):
             shard.load(_decode(data))

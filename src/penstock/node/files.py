@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock.errors import InUseError
 from penstock.store.disk import DiskError
 from penstock.wire.buffers import Buffer
+from penstock.wire.packing import unfilled
 
 MAX_OPEN_FILES = 64
 _MAX_PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
@@ -141,7 +142,7 @@ class FileDisk:
         if not self._can_read_now:
             return None
         with _disk_errors("read", name), self._opened(name) as fd:
-            buffer = bytearray(length)
+            buffer = unfilled(length)
             try:
                 done = os.preadv(fd, (buffer,), offset, _READ_NOW)
             except OSError as error:

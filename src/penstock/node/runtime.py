@@ -77,6 +77,9 @@ class Runtime:
 
     def _flush(self) -> None:
         engine = self.engine
+        if engine.journal.busy and self.carrier is None:  # its end is an event, too
+            self._send()
+            return
         for _ in range(INLINE_TURNS):
             if self.carrier is not None:
                 self._carry(self.carrier)

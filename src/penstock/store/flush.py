@@ -118,6 +118,8 @@ class Flush:
     def payload_at(self, location: int) -> Buffer | None:
         """The payload of the record at `location`, if it is one of this flush."""
         entries = self.entries
+        if not entries or location < entries[0].location:  # most are: they were written before
+            return None
         at = bisect_left(entries, location, key=lambda entry: entry.location)
         if at < len(entries) and entries[at].location == location:
             return entries[at].payload

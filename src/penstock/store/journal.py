@@ -161,7 +161,7 @@ class Journal:
         self.appended_bytes += length
         self.appended_records += 1
         self._queue.append(entry)
-        if entry.level == Durability.MEMORY:
+        if not entry.level:  # it is kept in memory
             while self._queue:
                 self._fill(self._last_framed())
 

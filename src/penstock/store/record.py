@@ -25,7 +25,7 @@ from typing import NamedTuple
 import xxhash
 
 from penstock.errors import DamagedError, VersionError
-from penstock.wire.buffers import Buffer, pad8
+from penstock.wire.buffers import Buffer
 from penstock.wire.entry import RECORD_HEADER_BYTES, payload_location
 
 MAGIC = b"PSR1"
@@ -56,7 +56,7 @@ _JOIN_BYTES = 512
 
 def record_length(meta_bytes: int, payload_bytes: int) -> int:
     """Bytes of a whole record, padding included."""
-    return RECORD_HEADER_BYTES + meta_bytes + pad8(meta_bytes) + payload_bytes + pad8(payload_bytes)
+    return RECORD_HEADER_BYTES + (meta_bytes + 7 & -8) + (payload_bytes + 7 & -8)
 
 
 def frame(

@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 class TaskError(PenstockError):
     """Base of all errors of tasks."""
 
-    code = 70
+    code = 80
     advice = "See `penstock tasks show` for what is known about the task."
 
 
@@ -31,7 +31,7 @@ class SerialisationError(TaskError):
     `path` leads from the whole to the offending part: `arguments[0].items["x"]`.
     """
 
-    code = 71
+    code = 81
     advice = "Check that both sides run the same release, and import the same classes."
 
     def __init__(self, message: str = "", *, advice: str | None = None, path: str = "") -> None:
@@ -50,14 +50,14 @@ class SerialisationError(TaskError):
 class UnknownFunctionError(TaskError):
     """The function is not one that this worker may run."""
 
-    code = 72
+    code = 82
     advice = "Decorate it with @penstock.task in a module that the worker is given, or use --allow."
 
 
 class TaskOutcomeError(TaskError):
     """The task is over, and there is no result."""
 
-    code = 73
+    code = 83
 
 
 class TaskFailedError(TaskOutcomeError):
@@ -67,7 +67,7 @@ class TaskFailedError(TaskOutcomeError):
     where it was raised, on the worker. The task itself is kept among the dead letters.
     """
 
-    code = 74
+    code = 84
     advice = "Its arguments are kept: correct the function, then send it again from the dead tasks."
 
     def __init__(
@@ -90,19 +90,19 @@ class TaskFailedError(TaskOutcomeError):
 class TaskTimeoutError(TaskFailedError):
     """The last attempt was ended because it reached the task's time limit."""
 
-    code = 75
+    code = 85
     advice = "Raise the task's timeout, or divide its work; then send it again from the dead tasks."
 
 
 class TaskSkippedError(TaskOutcomeError):
     """The task never ran: one that it depends on did not succeed."""
 
-    code = 76
+    code = 86
     advice = "Look at the tasks that it depends on; submit it again once they succeed."
 
 
 class TaskCancelledError(TaskOutcomeError):
     """The task was cancelled before it had a result; what it did until then is not undone."""
 
-    code = 77
+    code = 87
     advice = "Submit it again, if it is wanted after all."

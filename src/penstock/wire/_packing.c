@@ -131,22 +131,13 @@ pack_nullable(PyObject *Py_UNUSED(module), PyObject *values)
 }
 
 static PyObject *
-lengths_of(PyObject *Py_UNUSED(module), PyObject *given)
+total_of(PyObject *Py_UNUSED(module), PyObject *given)
 {
     Values values;
     if (!measure(&values, given, 0)) {
         Py_RETURN_NONE;
     }
-    PyObject *packed = PyByteArray_FromStringAndSize(NULL, values.count * OFFSET_BYTES);
-    if (packed == NULL) {
-        return NULL;
-    }
-    char *lengths = PyByteArray_AS_STRING(packed);
-    for (Py_ssize_t row = 0; row < values.count; row++) {
-        int32_t length = (int32_t)PyBytes_GET_SIZE(values.items[row]);
-        memcpy(lengths + row * OFFSET_BYTES, &length, OFFSET_BYTES);
-    }
-    return packed;
+    return PyLong_FromSsize_t(values.total);
 }
 
 /* --- slicing ------------------------------------------------------------------------------- */
@@ -306,14 +297,30 @@ data_length(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given
     return PyLong_FromLong(end);
 }
 
+/* --- buffers ------------------------------------------------------------------------------- */
+
+static PyObject *
+unfilled(PyObject *Py_UNUSED(module), PyObject *given)
+{
+    Py_ssize_t size = PyLong_AsSsize_t(given);
+    if (size == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (size < 0 || size > MOST_BYTES) {
+        Py_RETURN_NONE;
+    }
+    return PyByteArray_FromStringAndSize(NULL, size);
+}
+
 /* --- the module ---------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
     {"pack_values", (PyCFunction)(void (*)(void))pack_values, METH_FASTCALL, NULL},
     {"pack_nullable", pack_nullable, METH_O, NULL},
-    {"lengths_of", lengths_of, METH_O, NULL},
+    {"total_of", total_of, METH_O, NULL},
     {"slice_values", (PyCFunction)(void (*)(void))slice_values, METH_FASTCALL, NULL},
     {"slice_nullable", (PyCFunction)(void (*)(void))slice_nullable, METH_FASTCALL, NULL},
+    {"unfilled", unfilled, METH_O, NULL},
     {"data_length", (PyCFunction)(void (*)(void))data_length, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -33,6 +33,8 @@ CHECKED_FROM = 40  # what the producer wrote starts here; the node's fields are 
 
 HEADER = struct.Struct("<4sIQIIqQ BBBB I QQ qq II II")
 _STAMP = struct.Struct("<QIIq")
+_COUNT = struct.Struct("<I")
+_COUNT_AT = 44
 _CHECKSUM = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<QQQ")
 
@@ -127,6 +129,12 @@ def restamped(buffer: Buffer, base: int, arrived_us: int) -> bytearray:
     _, epoch, flags, _ = _STAMP.unpack_from(copy, 8)
     _STAMP.pack_into(copy, 8, base, epoch, flags, arrived_us)
     return copy
+
+
+def count_of(buffer: Buffer) -> int:
+    """How many messages a batch has that was checked before."""
+    count: int = _COUNT.unpack_from(buffer, _COUNT_AT)[0]
+    return count
 
 
 class Batch:

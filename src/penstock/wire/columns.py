@@ -10,7 +10,6 @@ import numpy.typing as npt
 from penstock.wire import packing
 from penstock.wire.buffers import ZEROS, Buffer, pad8
 from penstock.wire.packing import Ints as Ints
-from penstock.wire.packing import lengths_of as lengths_of
 
 Longs = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]

@@ -21,7 +21,6 @@ from penstock.wire.batch import (
     Origin,
     seal_in_place,
 )
-from penstock.wire.columns import Ints
 from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_PRIORITY, MAX_RAW_BYTES
 
 _pack_headers = msgspec.msgpack.Encoder().encode
@@ -43,11 +42,9 @@ def encode_batch(
     instance: int = 0,
     compression: str = "none",
     origin: Origin | None = None,
-    lengths: Ints | None = None,
 ) -> bytearray:
     """A sealed batch. The lists must be equally long and are not kept.
 
-    `lengths` are those of the values, if the caller knows them already.
     InvalidError names the argument that is wrong; TooLargeError the limit that was passed.
     """
     count = len(values)
@@ -55,7 +52,7 @@ def encode_batch(
     front = HEADER_BYTES if origin is None else HEADER_BYTES + _ORIGIN.size
     columns = 0
     try:
-        buffer = packing.pack_values(values, front, lengths)
+        buffer = packing.pack_values(values, front)
         if keys is not None or timestamps_us is not None or headers is not None:
             columns = _append(buffer, keys, timestamps_us, headers)
     except TypeError as error:

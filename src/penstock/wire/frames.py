@@ -20,6 +20,7 @@ import msgspec
 from penstock import errors
 from penstock.wire.buffers import Buffer
 from penstock.wire.limits import MAX_FRAME_BYTES
+from penstock.wire.packing import unfilled
 
 PROTOCOL_VERSION = 1
 MERGED = "merged"  # a feature: the client reads deliveries in which grants share a batch
@@ -305,7 +306,7 @@ class Splitter:
         while end - at >= 4:
             length = check_length(int.from_bytes(data[at : at + 4], "little"), self._limit)
             if end - at < length:
-                self._frame = bytearray(length)
+                self._frame = unfilled(length)
                 self._filled = end - at
                 self._frame[: self._filled] = data[at:]
                 return frames

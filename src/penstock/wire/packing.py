@@ -33,30 +33,39 @@ _FEW = 8  # below this NumPy's fixed cost is larger than a plain loop's
 _PAIR = struct.Struct("<ii")
 
 
+def unfilled(size: int) -> bytearray:
+    """A buffer for a caller who fills all of it, or drops it: what is in it is not known."""
+    if COMPILED and (buffer := _packing.unfilled(size)) is not None:
+        return buffer
+    return bytearray(size)
+
+
 def bitmap_bytes(count: int) -> int:
     """The size of a validity bitmap with its padding."""
     size = (count + 7) // 8
     return size + pad8(size)
 
 
+def total_of(values: Sequence[bytes]) -> int:
+    """The bytes of all values together; TypeError if one has no length."""
+    if COMPILED and (total := _packing.total_of(values)) is not None:
+        return total
+    return sum(map(len, values))
+
+
 def lengths_of(values: Sequence[bytes]) -> Ints:
     """The length of every value; TypeError if one has none."""
-    if COMPILED and (lengths := _packing.lengths_of(values)) is not None:
-        return np.frombuffer(lengths, np.int32)
     return np.fromiter(map(len, values), np.int32, len(values))
 
 
-def pack_values(
-    values: Sequence[bytes], front: int = 0, lengths: Ints | None = None
-) -> bytearray:
+def pack_values(values: Sequence[bytes], front: int = 0) -> bytearray:
     """A column of these values, none of them null, after `front` zeros for the caller to fill.
 
-    `lengths` are theirs, if the caller knows them: for the twin they are a third of the work.
     TypeError if a value is not bytes; TooLargeError if they are more than a column holds.
     """
     if COMPILED and (packed := _packing.pack_values(values, front)) is not None:
         return packed
-    return _join(bytes(front), values, lengths)
+    return _join(bytes(front), values)
 
 
 def pack_nullable(values: Sequence[bytes | None]) -> bytearray:
@@ -66,7 +75,7 @@ def pack_nullable(values: Sequence[bytes | None]) -> bytearray:
     valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
     bitmap = np.packbits(valid, bitorder="little").tobytes()
     front = bitmap + ZEROS[: pad8(len(bitmap))]
-    return _join(front, [b"" if value is None else value for value in values], None)
+    return _join(front, [b"" if value is None else value for value in values])
 
 
 def pack_keys(keys: Sequence[bytes | None]) -> tuple[bytearray, bool]:
@@ -125,7 +134,7 @@ def _fixed_width(width: int, count: int) -> struct.Struct:
     return struct.Struct(f"{width}s" * count)
 
 
-def _join(front: bytes, values: Sequence[bytes], lengths: Ints | None) -> bytearray:
+def _join(front: bytes, values: Sequence[bytes]) -> bytearray:
     data = b"".join(values)
     if len(data) > 0x7FFFFFFF:
         raise TooLargeError("a column holds at most 2 GiB")
@@ -133,7 +142,7 @@ def _join(front: bytes, values: Sequence[bytes], lengths: Ints | None) -> bytear
         packed = _PAIR.pack(0, len(data))
     else:
         offsets = np.zeros(len(values) + 1, np.int32)
-        np.cumsum(lengths_of(values) if lengths is None else lengths, out=offsets[1:])
+        np.cumsum(lengths_of(values), out=offsets[1:])
         if int(offsets[-1]) != len(data):
             raise TooLargeError("a value changed its length, or the column holds over 2 GiB")
         packed = offsets.tobytes()

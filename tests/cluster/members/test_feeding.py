@@ -223,7 +223,9 @@ class Chaos:
         self.world.run(25_000_000)
 
 
-@pytest.mark.parametrize("seed", [2, 4, 6, 8])
+@pytest.mark.parametrize(
+    "seed", [2, 4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (6, 8))]
+)
 def test_everything_is_delivered_and_the_credit_is_right_whatever_happens(seed):
     chaos = Chaos(seed)
     for _ in range(12):

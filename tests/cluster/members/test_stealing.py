@@ -338,7 +338,9 @@ def run_chaos(seed: int) -> Chaos:
     return chaos
 
 
-@pytest.mark.parametrize("seeds", [(0, 1), (2, 3), (4, 5)])
+@pytest.mark.parametrize(
+    "seeds", [(0, 1), *(pytest.param(pair, marks=pytest.mark.slow) for pair in ((2, 3), (4, 5)))]
+)
 def test_each_message_is_there_once_whatever_happens(seeds):
     runs = [run_chaos(seed) for seed in seeds]
     for chaos in runs:

@@ -9,5 +9,5 @@ class GangOverError(TaskError):
     """The gang has ended while this member waited for the others. Let it through: the attempt is
     over, whatever the function does now."""
 
-    code = 80
+    code = 90
     advice = "Nothing is to be done: the gang is granted again, if its policy says so."

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 
 from penstock.errors import InvalidError
+
+_here = threading.local()
 
 
 def load(module: str) -> None:
@@ -16,9 +19,27 @@ def load(module: str) -> None:
 
     InvalidError if there is no such module; what the module itself raises passes through.
     """
-    if module.endswith(".py"):
-        _load_file(Path(module))
-        return
+    _here.loads = True
+    try:
+        if module.endswith(".py"):
+            _load_file(Path(module))
+        else:
+            _load_module(module)
+    finally:
+        _here.loads = False
+
+
+def refuse_while_loading() -> None:
+    """InvalidError if a worker is just loading a module, in this thread. A program that does its
+    work at the top level would be run by its own workers, and start workers that load it again."""
+    if getattr(_here, "loads", False):
+        raise InvalidError(
+            "a worker loads this module, which uses tasks while it is loaded",
+            advice='Put what the program does under `if __name__ == "__main__":`.',
+        )
+
+
+def _load_module(module: str) -> None:
     _importable(Path.cwd())
     try:
         importlib.import_module(module)
