@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.tasks.worker.harness import Caller, WorkerProcess, kill
@@ -63,13 +64,17 @@ def test_every_task_has_one_outcome(caller: Caller, start_worker: StartWorker, s
     assert max(each.attempt for each in caller.outcomes.values()) > 1, "something was run again"
 
 
-def test_a_worker_that_was_taken_for_dead_is_refused(caller: Caller, start_worker: StartWorker):
+def test_a_worker_that_was_taken_for_dead_is_refused(
+    caller: Caller, start_worker: StartWorker, tmp_path: Path
+):
     """It is stopped for longer than its lease; another one runs the task meanwhile."""
     slow = start_worker("--concurrency", "1", "--lease", LEASE)
-    task = caller.submit("nap", 0.5)
-    while not slow.executors() or caller.queue.stats()["leased"] == 0:
+    go, begun = tmp_path / "go", tmp_path / "begun"
+    task = caller.submit("wait_for", str(go), str(begun))
+    while not begun.exists():
         caller.collect_late()
     slow.signal(signal.SIGSTOP)
+    go.touch()  # its executor ends the task, and nobody hears of it
     start_worker("--concurrency", "1", "--lease", LEASE)
     (found,) = caller.collect([task])
     slow.signal(signal.SIGCONT)
@@ -77,5 +82,5 @@ def test_a_worker_that_was_taken_for_dead_is_refused(caller: Caller, start_worke
     figures = slow.wait()
     caller.collect_late()
     assert caller.counts[task] == 1
-    if found.attempt == 2:
-        assert (figures["done"], figures["refused"]) == (0, 1)
+    assert found.attempt == 2
+    assert (figures["done"], figures["refused"]) == (0, 1)
