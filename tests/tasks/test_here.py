@@ -149,3 +149,11 @@ def test_a_script_without_a_guard_is_told_when_a_worker_imports_it(tmp_path: Pat
     with pytest.raises(InvalidError, match=r"while it is loaded .*__main__"):
         loading.load(str(script))
     loading.refuse_while_loading()  # nothing is loaded any more
+
+
+def test_a_module_may_open_its_app_while_a_worker_loads_it(tmp_path: Path):
+    script = tmp_path / "with_an_app.py"
+    text = f"import penstock\nfabric = penstock.open({str(tmp_path)!r})\napp = fabric.tasks()\n"
+    script.write_text(text, encoding="utf-8")
+    loading.load(str(script))
+    sys.modules.pop("with_an_app").fabric.close()

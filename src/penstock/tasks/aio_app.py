@@ -24,6 +24,7 @@ from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
 from penstock.tasks.waiting import MOST_WAITING, limit_error
 from penstock.tasks.watching.observer import Observer
 from penstock.tasks.watching.shells import AsyncWatched
+from penstock.tasks.worker.loading import refuse_while_loading
 from penstock.tasks.worker.settings import Kind
 
 if TYPE_CHECKING:
@@ -293,6 +294,7 @@ class AsyncTaskApp(AsyncWatched):
                 each.forget_room(room.set)
 
     def _check_open(self) -> None:
+        refuse_while_loading()
         if self._closed:
             raise ClosedError("the task app is closed", advice="Open another one.")
 

@@ -28,6 +28,7 @@ from penstock.tasks.submitting import Call, Submitting, task_id_of, zipped
 from penstock.tasks.waiting import MOST_WAITING, limit_error
 from penstock.tasks.watching.observer import Observer
 from penstock.tasks.watching.shells import Watched
+from penstock.tasks.worker.loading import refuse_while_loading
 from penstock.tasks.worker.settings import Kind
 from penstock.wire.buffers import Buffer
 
@@ -338,6 +339,7 @@ class TaskApp(Watched):
                 raise limit_error(patience_s or 0.0)
 
     def _check_open(self) -> None:
+        refuse_while_loading()
         if self._closed:
             raise ClosedError("the task app is closed", advice="Open another one.")
 

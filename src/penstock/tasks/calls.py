@@ -18,7 +18,6 @@ from penstock.tasks.envelope import TaskCall, encode
 from penstock.tasks.importing import path_of
 from penstock.tasks.names import CLIENT_BYTES, NOBODY, reply_partition, task_id_of
 from penstock.tasks.options import TaskOptions, checked_retries, checked_timeout
-from penstock.tasks.worker.loading import refuse_while_loading
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_PRIORITY
 
 KEEP_S = 3600.0  # outcomes of what is submitted alone, unless said otherwise
@@ -84,8 +83,7 @@ class Caller:
     @classmethod
     def new(cls, pickle_key: bytes | None, allow: Iterable[str], files: bool = False) -> Caller:
         """One with an id of its own. `allow`: packages whose classes results may be of, besides
-        those of the functions that are called. InvalidError while a worker loads the program."""
-        refuse_while_loading()
+        those of the functions that are called."""
         trust = Trust(allow)
         return cls(secrets.token_bytes(CLIENT_BYTES), Codec(trust, pickle_key), trust, files)
 
