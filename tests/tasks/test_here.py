@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.tasks import functions
@@ -102,6 +103,16 @@ def test_it_has_the_directory_of_its_app(kind: Kind, tmp_path: Path):
         (args, _) = app.submit(functions.echo, bytes(size)).result(WAIT_S)
         assert len(args[0]) == size
         assert list(shared.iterdir())
+
+
+def test_a_program_may_have_several_workers(app: TaskApp):
+    settings: dict[str, Any] = {"concurrency": 1, "kind": "thread", "gangs": 1}
+    with (
+        app.worker(gang_functions.__name__, **settings),
+        app.worker(gang_functions.__name__, **settings),
+    ):
+        seats = app.gang(gang_functions.share, size=2).result(WAIT_S)
+    assert [seat[:2] for seat in seats] == [[0, 2], [1, 2]]
 
 
 def test_what_is_not_begun_goes_back(app: TaskApp):

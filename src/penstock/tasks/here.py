@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Iterable
 from types import TracebackType
@@ -17,6 +18,8 @@ from penstock.tasks.portal import Portal
 from penstock.tasks.worker.puller import Puller
 from penstock.tasks.worker.settings import Kind, WorkerSettings
 from penstock.tasks.worker.worker import open_puller, worker_name
+
+_numbers = itertools.count(1)
 
 
 def settings_here(
@@ -53,8 +56,9 @@ class AsyncWorkerHere:
     async def open(self) -> Self:
         """Returns when the first executor is ready; UnavailableError, with the reason, if none
         can be."""
-        puller = await open_puller(self._fabric, self._settings)
-        places = await open_places(self._fabric, self._settings, self._gangs, worker_name())
+        name = f"{worker_name()}-{next(_numbers)}"  # a program may have several
+        puller = await open_puller(self._fabric, self._settings, name)
+        places = await open_places(self._fabric, self._settings, self._gangs, name)
         try:
             await puller.start()
         except BaseException:

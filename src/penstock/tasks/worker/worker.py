@@ -16,7 +16,10 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-async def open_puller(fabric: AsyncFabric, settings: WorkerSettings) -> Puller:
-    """A puller for a task set, whose streams are made if need be. `run` it."""
+async def open_puller(
+    fabric: AsyncFabric, settings: WorkerSettings, name: str | None = None
+) -> Puller:
+    """A puller for a task set, whose streams are made if need be. `run` it. `name`: no other worker
+    may have it; the process's, unless said otherwise."""
     streams = await open_streams(fabric, settings.task_set, settings.durability)
-    return Puller(fabric, streams, settings, worker_name())
+    return Puller(fabric, streams, settings, name or worker_name())
