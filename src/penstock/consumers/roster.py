@@ -20,13 +20,14 @@ from penstock.client.aio_streams import AsyncTable
 from penstock.consumers.claim_events import Event, MembersChanged, Nudged, Offered
 from penstock.consumers.membership import Drain, Member
 from penstock.consumers.storage import part_of
-from penstock.errors import ClosedError, PenstockError
+from penstock.errors import ClosedError, NotFoundError, PenstockError
 
 MEMBERS_TABLE = "penstock.members"
 WEIGHT_UNIT = 1000  # weights of members are parts of this
 MAX_NOTES = 64  # kept for each recipient: more at once are found out by looking
 NOTE_SECONDS = 60.0
 WATCH_AGAIN_SECONDS = 0.5
+MAX_SESSIONS = 10  # that end, one after the other, before the entry is there
 
 
 class MemberEntry(msgspec.Struct, omit_defaults=True):
@@ -102,6 +103,14 @@ class Roster:
 
     async def join(self) -> None:
         """Puts the entry there, under a new session if the one before is over."""
+        for _ in range(MAX_SESSIONS):
+            try:
+                return await self._put_entry()
+            except NotFoundError as error:  # this process stood still for longer than a session
+                over = error
+        raise over
+
+    async def _put_entry(self) -> None:
         if self._session is None or not self._session.alive:
             await self._end_session()
             self._session = await self._fabric.session(self._session_seconds)

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from penstock.client.aio import AsyncFabric, AsyncSession
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.client.aio_streams import AsyncQueue, AsyncTable
-from penstock.errors import ConflictError, PenstockError
+from penstock.errors import ConflictError, NotFoundError, PenstockError
 from penstock.tasks.locality.directory import (
     BLOCK_PREFIX,
     HOST_PREFIX,
@@ -141,7 +141,9 @@ class Placing(Generic[T]):
             try:
                 await self._register()
             except PenstockError as error:
-                if not error.retriable:
+                if isinstance(error, NotFoundError):
+                    self._session.alive = False  # over again: another one next time
+                elif not error.retriable:
                     raise
                 _log.warning("others are not told of this host's data now: %s", error)
 
