@@ -32,6 +32,12 @@ def test_the_last_act_waits_for_pushes_that_are_under_way() -> None:
     assert verdict.passed, verdict.explain()
 
 
+def test_what_retention_took_does_not_come_back_after_a_crash() -> None:
+    """A seed in which a reader was told so before that was on the disk."""
+    verdict = run(1794796481, 0.5)
+    assert verdict.passed, verdict.explain()
+
+
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_flipped_bits_are_never_served_and_nothing_is_lost_in_silence(seed: int) -> None:
     verdict = run_damaged(seed, 0.05)

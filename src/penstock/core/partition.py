@@ -48,6 +48,7 @@ class Partition:
         self.options = options
         self.index = BatchIndex()
         self.start = 0
+        self.expiring = 0  # where it will start once that is committed
         self.end = 0  # after the last visible message
         self.tail = 0  # after the last accepted message
         self.bytes = 0
@@ -137,7 +138,8 @@ class Partition:
         return True
 
     def restart(self, now_us: int) -> None:
-        """After recovery: claims last their whole length again."""
+        """After recovery, or when it is taken over: claims last their whole length again."""
+        self.expiring = 0
         for claim in self.claims.values():
             claim.start(now_us)
 

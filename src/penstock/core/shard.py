@@ -82,7 +82,7 @@ class Shard:
         self.books = Books()  # of reservations whose home this is
         self.bound: set[int] = set()  # sessions whose home knows of this shard; the owner's memory
         self.first_grant = 1  # above all grants of parts of queues that are forgotten or lost
-        self.invisible: set[int] = set()  # numbers of pushes that are not committed yet
+        self.invisible: set[int] = set()  # numbers of records that count once committed
         self.coming: Counter[int] = Counter()  # messages in them, by stream
         self._invisible_level = Durability.MEMORY  # the highest that one of them was asked for
         self.damaged: list[tuple[int, int, int, int]] = []  # stream, partition, base, count

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from penstock.core.effects import Serve
 from penstock.core.kernel import Kernel, Timer, still_waiting
 from penstock.core.partition import Partition
-from penstock.core.records import Trimmed
+from penstock.core.records import Kind, Trimmed, pack_note
 from penstock.core.shard import Shard, Stream
 from penstock.errors import InvalidError, LimitError, MovedError, NotFoundError, PenstockError
 from penstock.wire import messages as m
+from penstock.wire.entry import Entry
 from penstock.wire.frames import FetchBody, Verb
 
 MAX_FETCH_BYTES = 8 << 20
@@ -211,10 +213,18 @@ class Topics:
 
     def _retain_one(self, shard: Shard, partition: Partition) -> None:
         start = partition.expired_before(self.kernel.now_us)
-        if start > partition.start:
-            level = self.kernel.streams[partition.stream].level
+        if start > max(partition.start, partition.expiring):
+            partition.expiring = start
             note = Trimmed(partition.stream, partition.number, start)
-            self.kernel.note(shard, note, level)
+            level = self.kernel.streams[partition.stream].level
+            entry = self.kernel.log(shard, Kind.NOTE, pack_note(note), level)
+            entry.done = partial(self._retained, shard, note)
+            shard.invisible.add(entry.number)
+
+    def _retained(self, shard: Shard, note: Trimmed, entry: Entry) -> None:
+        """Only now: whoever was told that messages are gone must not find them after a crash."""
+        shard.invisible.discard(entry.number)
+        shard.noted(note, entry.number, self.kernel.now_us)
 
     def figures(self, stream: Stream, wanted: Sequence[int] | None = None) -> dict[str, Any]:
         """What `penstock topic show` prints, of all partitions or those wanted."""
