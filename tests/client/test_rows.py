@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.rows import _BATCH_BYTES as BATCH_BYTES
 from penstock.client.rows import Rows, RowSource
 from penstock.errors import InvalidError
 
@@ -44,8 +45,27 @@ def test_values_are_taken_lazily_and_large_ones_one_batch_at_a_time():
 
     batches = RowSource(large(), None, None, None).batches(1000)
     assert taken == 0
-    next(batches)
-    assert taken <= 64
+    first = next(batches)
+    assert taken <= 8
+    assert sum(map(len, first.values)) <= BATCH_BYTES
+
+
+SIZES = st.sampled_from([0, 1, 10, 60, 99, 100, 101, 250])
+
+
+@given(st.lists(SIZES, max_size=80), st.integers(1, 30))
+def test_lists_and_iterators_are_cut_by_bytes_all_the_same(sizes, most):
+    values = [bytes([row]) * size for row, size in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.client.rows._BATCH_BYTES", 100)
+        of_list, of_iterator = (
+            [rows.values for rows in RowSource(each, None, None, None).batches(most)]
+            for each in (values, iter(values))
+        )
+    for batches in (of_list, of_iterator):
+        assert [value for batch in batches for value in batch] == values
+        assert all(len(batch) <= most for batch in batches)
+        assert all(len(batch) == 1 or sum(map(len, batch)) <= 100 for batch in batches)
 
 
 @pytest.mark.parametrize("values", ["text", b"bytes", bytearray(b"x"), memoryview(b"x")])

@@ -16,7 +16,10 @@ from penstock.wire.growth import Layout, Numbers
 from penstock.wire.packing import lengths_of, total_of
 
 _BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
-_TAKE = 64  # values taken from an iterator at once: bounds what is held of large ones
+# Values taken from an iterator at once: few at first, and then so many times those that are there.
+# That bounds what is held of large ones, also if they come after small ones.
+_FIRST = 4
+_GROWTH = 16
 
 Headers = Mapping[str, bytes]
 
@@ -112,6 +115,7 @@ class RowSource:
         self._list = values if isinstance(values, list) else None
         self._at = 0
         self._values = iter(values)
+        self._ahead: list[bytes] = []  # taken from them, and in no batch yet
         self._keys = None if keys is None else iter(keys)
         self._headers = None if headers is None else iter(headers)
         self._timestamps = None if timestamps is None else iter(timestamps)
@@ -135,27 +139,37 @@ class RowSource:
             yield Rows(values, keys, headers, times)
 
     def _take_values(self, most: int) -> list[bytes]:
-        """The next values. The first few tell how many are taken at once."""
+        """The next values: what their batch has room for."""
         if self._list is not None:
-            return self._slice(self._list, most)
-        taken: list[bytes] = []
-        size, stride = 0, _TAKE
+            taken = _fitting(self._list[self._at : self._at + most])
+            self._at += len(taken)
+            return taken
+        ahead = self._read_ahead(most)
+        taken = _fitting(ahead[:most])
+        self._ahead = ahead[len(taken) :]
+        return taken
+
+    def _read_ahead(self, most: int) -> list[bytes]:
+        """Values for a batch, perhaps some more. Few at first: they tell how many may follow."""
+        taken = self._ahead
+        size, stride = _size(taken), _FIRST
         while len(taken) < most and size < _BATCH_BYTES:
             more = list(islice(self._values, min(stride, most - len(taken))))
             if not more:
                 break
             size += _size(more)
             taken += more
-            stride = max(_TAKE, (_BATCH_BYTES - size) * len(taken) // (2 * size + 1))
+            room = (_BATCH_BYTES - size) * len(taken) // (2 * size + 1)
+            stride = max(_FIRST, min(room, _GROWTH * len(taken)))
         return taken
 
-    def _slice(self, values: list[bytes], most: int) -> list[bytes]:
-        taken = values[self._at : self._at + most]
-        if _size(taken) > _BATCH_BYTES and len(taken) > 1:
-            ends = np.cumsum(lengths_of(taken), dtype=np.int64)
-            taken = taken[: max(1, int(np.searchsorted(ends, _BATCH_BYTES)))]
-        self._at += len(taken)
-        return taken
+
+def _fitting(values: list[bytes]) -> list[bytes]:
+    """As many of the first values as make one batch; at least one."""
+    if len(values) > 1 and _size(values) > _BATCH_BYTES:
+        ends = np.cumsum(lengths_of(values), dtype=np.int64)
+        return values[: max(1, int(np.searchsorted(ends, _BATCH_BYTES)))]
+    return values
 
 
 def _size(values: list[bytes]) -> int:
