@@ -22,11 +22,14 @@ from penstock.cli.benchmarks.figures import Figures
 
 Measure = Callable[[System, Amounts], Figures]
 
-SHARED: dict[str, Measure] = {  # on a server that runs already
+MOVING: dict[str, Measure] = {
     "50B": partial(throughput, size=50, label="50 B"),
     "1KiB": partial(throughput, size=1024, label="1 KiB"),
     "256KiB": partial(throughput, size=MIB // 4, label="256 KiB"),
     "1MiB": partial(throughput, size=MIB, label="1 MiB"),
+}
+SHARED: dict[str, Measure] = {  # on a server that runs already
+    **MOVING,
     "latency": single_latency,
     "e2e-1k": partial(end_to_end, rate=1000),
     "e2e-10k": partial(end_to_end, rate=10_000),
@@ -48,6 +51,8 @@ def choose_workloads(text: str) -> list[str]:
 
 def applies(system: System, workload: str) -> bool:
     """Whether a workload can be had of a system."""
+    if system.moves_only:
+        return workload in MOVING
     able = {
         "queues": system.max_queues > 0,
         "memory": system.counts_memory,
@@ -64,7 +69,7 @@ class Rounds(Interleaved[System]):
         self._amounts = amounts
 
     def round(self, system: System, workloads: Sequence[str]) -> None:
-        shared = [name for name in workloads if name in SHARED]
+        shared = [name for name in workloads if name in SHARED and applies(system, name)]
         if shared:
             try:
                 system.start()

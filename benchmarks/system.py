@@ -144,6 +144,7 @@ class System(Peer):
     max_queues: ClassVar[int] = 0  # how many queues are tried; 0: not measured
     counts_memory: ClassVar[bool] = False  # waiting messages are in the process's own memory
     recovers = True  # the time from a start after a kill to the first message is measured
+    moves_only = False  # there is no queue: only the rates of many messages are measured
 
     def __init__(self, name: str, variant: str) -> None:
         super().__init__(name, variant)
@@ -154,6 +155,10 @@ class System(Peer):
         if fresh or not self._port:
             self._port = free_port()
         return fresh_folder(self.name) if fresh else data_folder() / self.name, self._port
+
+    def rates(self, size: int, count: int) -> tuple[float, float]:
+        """Of one that only moves messages: so many a second there, and back."""
+        raise NotImplementedError
 
     @abstractmethod
     def start(self, fresh: bool = True) -> None:

@@ -39,11 +39,19 @@ class Amounts:
     queues: tuple[int, ...] = (10, 100, 1000, 10_000)
     logs: tuple[int, ...] = (32 * MIB, 256 * MIB)
     seconds: float = 15.0
+    enough: float = 1.0  # seconds; a push that took less is done again with more messages
+    most_times: int = 20
+    most_bytes: int = 512 * MIB
+
+    def growth(self, size: int, count: int, seconds: float) -> int:
+        """How many times as many messages to push, after so many took so long."""
+        wanted = self.enough / max(seconds, 1e-3)
+        return max(1, min(self.most_times, self.most_bytes // (size * count), int(wanted)))
 
 
 QUICK = Amounts(
     small=2000, large_bytes=8 * MIB, singles=100, paced_seconds=1, mixed=1000, waiting=2000,
-    many_pushes=50, traced=50, queues=(10,), logs=(2 * MIB,), seconds=10.0,
+    many_pushes=50, traced=50, queues=(10,), logs=(2 * MIB,), seconds=10.0, most_times=1,
 )  # fmt: skip
 
 
@@ -95,18 +103,30 @@ def _outcome(job: Job, child: Child, patience: float) -> dict[str, Any]:
 def throughput(system: System, amounts: Amounts, size: int, label: str) -> Figures:
     """All pushed by one client, then all popped and acknowledged by another."""
     count = amounts.small if size <= 1024 else max(amounts.large_bytes // size, 4)
-    given = {"size": size, "n": count, "seconds": amounts.seconds}
-    [push] = together(system, [Job("push", {**given, "reset": True})])
-    [pop] = together(system, [Job("pop", {**given, "n": push["n"]})])
-    figures: Figures = {}
-    for name, run in (("push", push), ("pop", pop)):
-        rate = run["n"] / run["seconds"]
-        large = size > 1024
-        value = Figure(rate * size / 1e6, MB_RATE) if large else Figure(rate, RATE)
-        figures[f"{name} {label}"] = value
+    if system.moves_only:
+        there, back = system.rates(size, count * amounts.growth(size, count, 0.0))
+        return _moved("push", label, size, there) | _moved("pop", label, size, back)
+    push = _pushed(system, amounts, size, count)
+    if push["n"] == count and (times := amounts.growth(size, count, push["seconds"])) > 1:
+        push = _pushed(system, amounts, size, count * times)
+    given = {"size": size, "n": push["n"], "seconds": amounts.seconds}
+    [pop] = together(system, [Job("pop", given)])
+    figures = _moved("push", label, size, push["n"] / push["seconds"])
+    figures |= _moved("pop", label, size, pop["n"] / pop["seconds"])
     # Those for which there was no time, or that were lost: of `mixed` it is known which.
     figures[f"pop {label}/left"] = Figure(float(push["n"] - pop["n"]), COUNT)
     return figures
+
+
+def _pushed(system: System, amounts: Amounts, size: int, count: int) -> dict[str, Any]:
+    given = {"size": size, "n": count, "seconds": amounts.seconds, "reset": True}
+    [push] = together(system, [Job("push", given)])
+    return push
+
+
+def _moved(name: str, label: str, size: int, rate: float) -> Figures:
+    value = Figure(rate * size / 1e6, MB_RATE) if size > 1024 else Figure(rate, RATE)
+    return {f"{name} {label}": value}
 
 
 def single_latency(system: System, amounts: Amounts) -> Figures:

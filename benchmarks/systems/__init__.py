@@ -25,6 +25,7 @@ class Entry(NamedTuple):
 SYSTEMS = {
     "penstock": Entry("penstock_node", "synced"),
     "penstock-written": Entry("penstock_node", "written"),
+    "pipe": Entry("bare_pipe", "synced"),
     "redis-always": Entry("redis_streams", "always"),
     "redis-everysec": Entry("redis_streams", "everysec"),
     "nats": Entry("nats_jetstream", "file"),

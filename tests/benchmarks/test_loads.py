@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import paced
-from benchmarks.loads import bodies
+from benchmarks.loads import again_and_again, bodies
 from benchmarks.mixed import Board
 from benchmarks.systems.rabbitmq_client import Confirms
 
@@ -19,6 +19,15 @@ def test_bodies_have_their_size_and_small_ones_differ() -> None:
 
 def test_bodies_end_with_the_time() -> None:
     assert list(bodies(100, 50, -1.0)) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 499, 500, 501, 1499, 1500, 4321])
+@pytest.mark.parametrize("distinct", [1, 3, 500, 1200])
+def test_messages_come_again_until_there_are_enough(count: int, distinct: int) -> None:
+    made = [b"%d" % number for number in range(distinct)]
+    given = list(again_and_again(made, count, 10.0))
+    assert given == [made[number % distinct] for number in range(count)]
+    assert list(again_and_again(made, count, -1.0)) == []
 
 
 class Clock:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.rows import _BATCH_BYTES as BATCH_BYTES
-from penstock.client.rows import Rows, RowSource
+from penstock.client.rows import BATCH_BYTES, Rows, RowSource
 from penstock.errors import InvalidError
 
 VALUES = st.lists(st.binary(max_size=5), max_size=300)
@@ -57,7 +56,7 @@ SIZES = st.sampled_from([0, 1, 10, 60, 99, 100, 101, 250])
 def test_lists_and_iterators_are_cut_by_bytes_all_the_same(sizes, most):
     values = [bytes([row]) * size for row, size in enumerate(sizes)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.client.rows._BATCH_BYTES", 100)
+        patch.setattr("penstock.client.rows.BATCH_BYTES", 100)
         of_list, of_iterator = (
             [rows.values for rows in RowSource(each, None, None, None).batches(most)]
             for each in (values, iter(values))

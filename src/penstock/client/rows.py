@@ -15,7 +15,7 @@ from penstock.wire.encode import encode_batch
 from penstock.wire.growth import Layout, Numbers
 from penstock.wire.packing import lengths_of, total_of
 
-_BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
+BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
 # Values taken from an iterator at once: few at first, and then so many times those that are there.
 # That bounds what is held of large ones, also if they come after small ones.
 _FIRST = 4
@@ -153,22 +153,22 @@ class RowSource:
         """Values for a batch, perhaps some more. Few at first: they tell how many may follow."""
         taken = self._ahead
         size, stride = _size(taken), _FIRST
-        while len(taken) < most and size < _BATCH_BYTES:
+        while len(taken) < most and size < BATCH_BYTES:
             more = list(islice(self._values, min(stride, most - len(taken))))
             if not more:
                 break
             size += _size(more)
             taken += more
-            room = (_BATCH_BYTES - size) * len(taken) // (2 * size + 1)
+            room = (BATCH_BYTES - size) * len(taken) // (2 * size + 1)
             stride = max(_FIRST, min(room, _GROWTH * len(taken)))
         return taken
 
 
 def _fitting(values: list[bytes]) -> list[bytes]:
     """As many of the first values as make one batch; at least one."""
-    if len(values) > 1 and _size(values) > _BATCH_BYTES:
+    if len(values) > 1 and _size(values) > BATCH_BYTES:
         ends = np.cumsum(lengths_of(values), dtype=np.int64)
-        return values[: max(1, int(np.searchsorted(ends, _BATCH_BYTES)))]
+        return values[: max(1, int(np.searchsorted(ends, BATCH_BYTES)))]
     return values
 
 
