@@ -72,6 +72,8 @@ def use(batch: Batch) -> None:
     list(batch)
     batch.to_arrow().validate(full=True)
     batch.take(np.arange(batch.count, dtype=np.intp))
+    for count in (1, batch.count):
+        batch.span(batch.count - count, count)
 
 
 # --- round trips ---------------------------------------------------------------------------
@@ -94,6 +96,25 @@ def test_take_keeps_rows_and_offsets(given: dict[str, Any], data: Any) -> None:
         rows = [rows[row] for row in chosen]
         assert list(map(tuple, batch)) == rows
         assert batch.origin == given["origin"]
+
+
+@given(given=batches(), data=st.data())
+def test_a_span_keeps_rows_and_offsets(given: dict[str, Any], data: Any) -> None:
+    rows, batch = rows_of(given), Batch.parse(encode(given))
+    for _ in range(2):  # the second time from one whose base is not that of the whole
+        first = data.draw(st.integers(0, batch.count - 1))
+        count = data.draw(st.integers(1, batch.count - first))
+        batch = Batch.parse(batch.span(first, count))
+        rows = rows[first : first + count]
+        assert list(map(tuple, batch)) == rows
+        assert batch.origin == given["origin"]
+
+
+def test_a_span_of_many_rows() -> None:
+    values = [b"%d" % number * (number % 5) for number in range(100)]
+    batch = Batch.parse(encode_batch(values, keys=values, timestamp_us=7))
+    assert Batch.parse(batch.span(30, 50)).values == values[30:80]
+    assert Batch.parse(batch.span(30, 50)).keys == values[30:80]
 
 
 @given(

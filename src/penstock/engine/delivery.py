@@ -14,12 +14,13 @@ from penstock.engine.reader import Found, Place
 from penstock.errors import DamagedError, PenstockError
 from penstock.store.locations import split
 from penstock.wire import frames
-from penstock.wire.batch import Batch, count_of, restamped
+from penstock.wire.batch import Batch, Columns, count_of, restamped
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Flag, Verb
 from penstock.wire.merge import MERGE_FROM, OneRow, merge, one_row
 
 _moved_of = attrgetter("moved")
+_LACKING = "a stored batch lacks messages that it should hold"
 _MAX_DELTA = (1 << 31) - 1  # of a row offset
 WHOLE_BYTES = 1 << 20  # a batch over this is cut to what was granted, so that frames stay bounded
 
@@ -148,9 +149,14 @@ def _cut(part: Slice, found: Found) -> Buffer:
     if contiguous and messages == stored:
         return found
     batch = Batch.parse(found, verify=False)
+    first = part.position - batch.header.base
+    if contiguous and not batch.header.columns & Columns.DELTAS and first >= 0:
+        if first + messages > stored:
+            raise DamagedError(_LACKING)
+        return batch.span(first, messages)
     rows = batch.rows_at(rows_of(part.mask).astype(np.int64) + part.position)
     if len(rows) != messages:
-        raise DamagedError("a stored batch lacks messages that it should hold")
+        raise DamagedError(_LACKING)
     return batch.take(rows)
 
 

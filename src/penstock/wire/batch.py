@@ -50,6 +50,9 @@ class Columns:
     ORIGIN: Final = 32
 
 
+_NOT_IN_SPANS = Columns.DELTAS | Columns.KEY_NULLS | Columns.ORIGIN  # seldom: what `take` is for
+
+
 class Header(NamedTuple):
     """The fixed part of a batch. The first seven fields are outside the checksum."""
 
@@ -282,6 +285,24 @@ class Batch:
         raw = sum(map(len, parts))
         header = self.header._replace(columns=columns, codec=0, count=len(rows), raw_length=raw)
         parts[0] = HEADER.pack(*header)
+        return seal(parts)
+
+    def span(self, first: int, count: int) -> bytearray:
+        """A new batch with `count` rows from one on; they keep their offsets."""
+        header = self.header
+        if header.columns & _NOT_IN_SPANS:
+            return self.take(np.arange(first, first + count, dtype=np.intp))
+        parsed = self._columns
+        parts: list[Buffer] = [b"", *parsed.values.span(first, count)]
+        if parsed.keys is not None:
+            parts += parsed.keys.span(first, count)
+        if parsed.times is not None:
+            parts.append(parsed.times[first : first + count].tobytes())
+        if parsed.headers is not None:
+            parts += parsed.headers.span(first, count)
+        raw = sum(map(len, parts))
+        base = header.base + first
+        parts[0] = HEADER.pack(*header._replace(base=base, codec=0, count=count, raw_length=raw))
         return seal(parts)
 
     def to_arrow(self) -> pa.RecordBatch:
