@@ -66,7 +66,7 @@ def new_sequence_for_a_resend(patch: pytest.MonkeyPatch) -> None:
 def answered_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     next_flush = Journal.next_flush
 
-    def without_sync(self: Journal, now_us: int) -> Flush | None:
+    def without_sync(self: Journal, now_us: int, apart: bool = False) -> Flush | None:
         flush = next_flush(self, now_us)
         if flush is not None and not any(piece.opening for piece in flush.pieces):
             flush.sync = False

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.store.disk import DiskError
 from penstock.store.files import Files
-from penstock.store.journal import Journal
+from penstock.store.flush import Flush, Sync
+from penstock.store.journal import Finished, Journal
 from penstock.store.recovery import Cut, read_journal
 from penstock.store.scan import Damage, Record
 from penstock.wire.durability import Durability
@@ -34,6 +35,7 @@ class Story:
         self.checkpoint = 0
         self.clock_us = 0
         self.torn = 0
+        self.syncing: Sync | None = None
         self.open()
 
     def open(self) -> None:
@@ -46,6 +48,7 @@ class Story:
         assert not [item for item in items if isinstance(item, Damage)]
         self.check([item for item in items if isinstance(item, Record)])
         self.reader.settle()
+        self.syncing = None
         self.journal = Journal(
             self.disk, Files(), DIRECTORY, self.reader.end, self.reader.segments(),
             segment_bytes=SEGMENT_BYTES, max_flush_bytes=2048, max_unsynced_bytes=3000,
@@ -84,18 +87,25 @@ class Story:
         self.clock_us += self.random.choice([0, 10, 600_000])
         if self.journal.stopped is not None:
             self.journal.resume()
-        flush = self.journal.next_flush(self.clock_us)
+        flush = self.journal.next_flush(self.clock_us, self.random.random() < 0.6)
         if flush is None:
             return
-        if self.random.random() < 0.2:  # appended while the flush runs
+        if not flush.apart and self.random.random() < 0.2:  # appended while the flush runs
             self.append()
-        failure = None
-        try:
-            flush.run()
-        except DiskError as error:
-            failure = error
+        failure = failure_of(flush)
         finished = self.journal.finish(flush, failure)
         assert (self.journal.stopped is None) == (failure is None)
+        self.finished(finished)
+
+    def sync(self) -> None:
+        """Begins one, or ends the one that was begun before."""
+        if self.syncing is None:
+            self.syncing = self.journal.next_sync(self.clock_us)
+            return
+        sync, self.syncing = self.syncing, None
+        self.finished(self.journal.finish_sync(sync, failure_of(sync)))
+
+    def finished(self, finished: Finished) -> None:
         self.committed(finished.committed)
         for entry, old in finished.moved:
             assert entry.location != old
@@ -136,11 +146,20 @@ class Story:
         self.open()
 
 
+def failure_of(work: Flush | Sync) -> DiskError | None:
+    try:
+        work.run()
+    except DiskError as error:
+        return error
+    return None
+
+
 def contents(item: Entry | Record) -> tuple[int, int, bytes, bytes]:
     return item.shard, item.number, item.meta, bytes(item.payload or b"")
 
 
-STEPS = ["append"] * 12 + ["flush"] * 8 + ["fail", "take_checkpoint", "lose_power", "end_process"]
+STEPS = ["append"] * 12 + ["flush"] * 8 + ["sync"] * 8
+STEPS += ["fail", "take_checkpoint", "lose_power", "end_process"]
 
 
 @settings(max_examples=250, deadline=None, derandomize=True)
@@ -172,7 +191,10 @@ def test_a_process_that_ends_while_it_appends_again_loses_nothing(
     story.history = list(entries)
     for entry in entries[:4]:
         journal.append(entry)
-        story.flush()
+        written = journal.next_flush(story.clock_us)
+        assert written is not None
+        written.run()
+        story.finished(journal.finish(written))
     assert journal.synced < journal.written
     story.clock_us += 2_000_000
     story.disk.failing.add("sync")

@@ -24,8 +24,8 @@ from penstock.errors import PenstockError, StorageError
 from penstock.store.cleaner import Cleaner
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import Files
-from penstock.store.flush import Flush
-from penstock.store.journal import Journal
+from penstock.store.flush import Flush, Sync
+from penstock.store.journal import Finished, Journal
 from penstock.store.locations import split
 from penstock.store.scan import Damage
 from penstock.wire.durability import Durability
@@ -141,9 +141,15 @@ class Engine:
 
     # --- the journal -----------------------------------------------------------------------
 
-    def next_flush(self, now_us: int) -> Flush | None:
-        """What to write now, if anything. Run it, then call `end_flush`."""
-        return self.journal.next_flush(now_us)
+    def next_flush(self, now_us: int, apart: bool = False) -> Flush | None:
+        """What to write now, if anything. Run it, then call `end_flush`. One that is small, and of
+        a node that stands alone, is written `apart` if that is wanted: run it at once, and what
+        `next_sync` gives."""
+        return self.journal.next_flush(now_us, apart and self.replicas is None)
+
+    def next_sync(self, now_us: int) -> Sync | None:
+        """What to sync now, if anything. Run it, then call `end_sync`."""
+        return self.journal.next_sync(now_us)
 
     def end_flush(
         self,
@@ -153,16 +159,37 @@ class Engine:
         send: Callable[[], None] | None = None,
     ) -> None:
         """A flush was run: what it made safe is answered. `send` may take the outputs early."""
+        waiting = [*self.journal.waiting(), *flush.entries] if error is not None else []
         finished = self.journal.finish(flush, error)
+        self._end(finished, now_us, send)
+        if error is not None:
+            self._refuse(error, waiting, now_us)
+        elif self.fabric.kernel.refusing is not None:
+            self.fabric.refuse(None)
+        self.settle(now_us)
+
+    def end_sync(
+        self,
+        sync: Sync,
+        error: DiskError | None,
+        now_us: int,
+        send: Callable[[], None] | None = None,
+    ) -> None:
+        """A sync was run; as `end_flush`."""
+        waiting = list(self.journal.waiting()) if error is not None else []
+        stopped = self.journal.stopped is not None  # by a write that failed meanwhile
+        self._end(self.journal.finish_sync(sync, error), now_us, send)
+        if error is not None and not stopped:
+            self._refuse(error, waiting, now_us)
+        self.settle(now_us)
+
+    def _end(
+        self, finished: Finished, now_us: int, send: Callable[[], None] | None
+    ) -> None:
         self.maintenance.changed = True
         for entry, old in finished.moved:
             self.maintenance.moved_by_failure(entry, old)
         self._commit(finished.committed, now_us, send)
-        if error is not None:
-            self._refuse(error, flush, now_us)
-        elif self.fabric.kernel.refusing is not None:
-            self.fabric.refuse(None)
-        self.settle(now_us)
 
     def _commit(
         self, entries: list[Entry], now_us: int, send: Callable[[], None] | None = None
@@ -198,12 +225,12 @@ class Engine:
             self.settle(now_us)
         self.settle(now_us)
 
-    def _refuse(self, error: DiskError, flush: Flush, now_us: int) -> None:
+    def _refuse(self, error: DiskError, entries: list[Entry], now_us: int) -> None:
         what = "is full" if error.full else "fails"
         refusal = StorageError(f"the disk {what}: {error}")
         self.fabric.refuse(refusal)
         self._retry_us = now_us + RETRY_US
-        for entry in flush.entries:
+        for entry in entries:
             answered = entry.committed or entry.level == Durability.MEMORY
             if entry.failed is not None and not answered:
                 entry.failed(refusal)

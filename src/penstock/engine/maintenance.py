@@ -203,7 +203,7 @@ class Maintenance:
     def _snapshot_all(self) -> Generator[Work | None, None, None]:
         """Snapshots all shards, a few at a time, while the node goes on."""
         engine, fabric = self.engine, self.engine.fabric
-        position, replicas = engine.journal.written, engine.replicas
+        position, replicas = engine.journal.committed, engine.replicas
         while replicas is not None and not replicas.is_committed(position):
             yield None  # what is not committed is in no snapshot, and would not be replayed either
         moves = self._moves

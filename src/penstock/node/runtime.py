@@ -13,9 +13,8 @@ from penstock.node.clock import Clock
 from penstock.node.linger import Linger
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
-from penstock.store.flush import Flush
+from penstock.store.flush import INLINE_BYTES, Flush, Sync
 
-INLINE_BYTES = 64 << 10  # a flush that small, without a sync, is written at once on the loop
 INLINE_TURNS = 8  # before other events get their turn
 
 Deliver = Callable[[list[Output]], None]
@@ -34,8 +33,8 @@ log = logging.getLogger("penstock.node")
 class Runtime:
     """The loop's side of an engine. `deliver` gets all outputs.
 
-    Small unsynced flushes are written inline: handing them to a thread costs two wake-ups, which is
-    more than the write. Everything that may wait for the device runs in worker threads.
+    Small flushes are written inline: handing them to a thread costs two wake-ups, which is more
+    than the write. Everything that may wait for the device, syncs first of all, runs in threads.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -77,7 +76,7 @@ class Runtime:
 
     def _flush(self) -> None:
         engine = self.engine
-        if engine.journal.busy and self.carrier is None:  # its end is an event, too
+        if engine.journal.writing and self.carrier is None:  # its end is an event, too
             self._send()
             return
         for _ in range(INLINE_TURNS):
@@ -87,13 +86,15 @@ class Runtime:
                 return
             self._send()
             now_us = self.clock.now_us()
-            flush = engine.next_flush(now_us)
+            flush = engine.next_flush(now_us, apart=True)
             if flush is None:
+                self._sync(now_us)
                 return
             if flush.sync or flush.bytes > INLINE_BYTES:
                 self._write(flush)
                 return
             self._end_flush(flush, _run(flush))
+        self._sync(self.clock.now_us())
         self._loop.call_soon(self.pump)
 
     def _carry(self, carrier: Carrier) -> None:
@@ -118,6 +119,22 @@ class Runtime:
             self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
         except Exception as defect:  # others in this flush would never get their answers
             self.fail(defect)
+
+    def _sync(self, now_us: int) -> None:
+        sync = self.engine.next_sync(now_us)
+        if sync is not None:
+            self._journal.submit(sync.run, lambda error: self._synced(sync, error))
+
+    def _synced(self, sync: Sync, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, DiskError):
+            self.fail(error)
+            return
+        try:
+            self.engine.end_sync(sync, error, self.clock.now_us(), self._send)
+        except Exception as defect:  # as above
+            self.fail(defect)
+        self._idle.set()
+        self.pump()
 
     def _send(self) -> None:
         if self.engine.outputs:
@@ -193,7 +210,7 @@ class Runtime:
         if checkpoint:
             await self._last_checkpoint()
         self._stopping = True
-        while not engine.maintenance.waiting or engine.journal.pending_bytes:
+        while not engine.maintenance.waiting or engine.journal.pending_bytes or engine.journal.busy:
             if self._is_stuck():
                 break
             await self._wait()

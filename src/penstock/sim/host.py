@@ -20,10 +20,11 @@ from penstock.sim.network import Link
 from penstock.sim.world import Action, Event, World
 from penstock.store.disk import DiskError
 from penstock.store.files import Limits
-from penstock.store.flush import Flush
+from penstock.store.flush import Flush, Sync
 
 WRITE_US = 60
 SYNC_US = 1500
+APART = 0.8  # how often what is small is written apart from its sync
 READ_US = 150
 TENTATIVE_US = 90_000_000  # what is leased for a reservation that is never sealed comes back
 RECOVERY_US = 20_000
@@ -282,13 +283,36 @@ class Host:
         step = engine.maintenance.next_step(self.now_us)
         if step is not None:
             self._later(self.world.latency(WRITE_US), lambda: self._run_step(step))
-        flush = engine.next_flush(self.now_us)
-        if flush is not None:
-            self._later(self.world.latency(WRITE_US), lambda: self._run_flush(flush))
+        self._flush(engine)
         while engine.jobs:
             self._begin_read(engine.jobs.popleft())
         self._send_outputs(engine)
         self._set_timer(engine)
+
+    def _flush(self, engine: Engine) -> None:
+        """Small ones are written at once, as a node does it, but not always."""
+        apart = self.world.chance(APART)
+        while (flush := engine.next_flush(self.now_us, apart)) is not None:
+            if not flush.apart:
+                self._begin_flush(flush)
+                return
+            self._end_flush(flush, _run(flush))
+        sync = engine.next_sync(self.now_us)
+        if sync is not None:
+            self._later(self.world.latency(WRITE_US), lambda: self._run_sync(sync))
+
+    def _run_sync(self, sync: Sync) -> None:
+        error = _run(sync)
+        self._later(self.world.latency(self.sync_us), lambda: self._end_sync(sync, error))
+
+    def _end_sync(self, sync: Sync, error: DiskError | None) -> None:
+        assert self.engine is not None
+        if error is not None:
+            self.world.note(f"{self.name}: sync failed: {error}")
+        self.engine.end_sync(sync, error, self.now_us)
+
+    def _begin_flush(self, flush: Flush) -> None:
+        self._later(self.world.latency(WRITE_US), lambda: self._run_flush(flush))
 
     def _run_flush(self, flush: Flush) -> None:
         error = _run(flush)
@@ -357,7 +381,7 @@ class Host:
         self.engine.tick(self.now_us)
 
 
-def _run(work: Flush | Step) -> DiskError | None:
+def _run(work: Flush | Sync | Step) -> DiskError | None:
     try:
         work.run()
     except DiskError as error:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from penstock.store.disk import Disk
-from penstock.store.locations import JOURNAL, file_name
+from penstock.store.locations import JOURNAL, file_name, split
 from penstock.store.record import FILE_HEADER_BYTES
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
+
+INLINE_BYTES = 64 << 10  # of a flush that is so quick that it may be run on an event loop
+APART_BYTES = 8 << 10  # the same if a sync follows: a thread that syncs may as well write
 
 
 class Opening:
@@ -52,8 +55,8 @@ class Flush:
     """
 
     __slots__ = (
-        "at_once", "bytes", "disk", "end", "entries", "level", "mixed", "pieces", "started_us",
-        "sync", "sync_name", "synced",
+        "apart", "at_once", "bytes", "disk", "end", "entries", "level", "mixed", "pieces",
+        "started_us", "sync", "sync_name", "synced",
     )  # fmt: skip
 
     def __init__(self, disk: Disk) -> None:
@@ -63,6 +66,8 @@ class Flush:
         self.at_once = False
         """One write to one segment in which all before it is synced: that and the sync are one
         call."""
+        self.apart = False
+        """It is written only, whatever its entries asked for: a `Sync` follows."""
         self.bytes = 0
         self.level = Durability.MEMORY
         self.mixed = False
@@ -78,6 +83,12 @@ class Flush:
     def is_one_write(self) -> bool:
         """It goes on in the segment that is open, and needs no other."""
         return len(self.pieces) == 1 and self.pieces[0].opening is None
+
+    @property
+    def is_small(self) -> bool:
+        """It may be written where others wait."""
+        limit = APART_BYTES if self.level >= Durability.SYNCED else INLINE_BYTES
+        return self.bytes <= limit and self.is_one_write
 
     def run(self) -> None:
         """Write everything; if `sync` is set, all of it is durable when this returns.
@@ -124,3 +135,28 @@ class Flush:
         if at < len(entries) and entries[at].location == location:
             return entries[at].payload
         return None
+
+
+class Sync:
+    """Makes durable what was written before; it may run while more is written.
+
+    From `Journal.next_sync` to `Journal.finish_sync` it belongs to whoever calls `run`.
+    """
+
+    __slots__ = ("_disk", "_name", "bytes", "end", "entries", "started_us")
+
+    def __init__(
+        self, disk: Disk, end: int, entries: int, size: int, started_us: int
+    ) -> None:
+        self._disk = disk
+        self._name = file_name(JOURNAL, split(end)[0])
+        self.end = end
+        """The position up to which all is durable then."""
+        self.entries = entries
+        """How many of those that were written and not synced, the oldest, and their bytes."""
+        self.bytes = size
+        self.started_us = started_us
+
+    def run(self) -> None:
+        """On DiskError nothing is known of what was not synced before: it is never run again."""
+        self._disk.sync(self._name)

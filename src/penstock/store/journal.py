@@ -2,18 +2,22 @@
 
 The owner appends entries, asks for the next flush, runs it (in a thread if it likes), and hands it
 back to `finish`, which says what is committed. At most one flush runs at a time.
+
+A flush writes, and syncs if it has to. An owner that asks for small ones *apart* only writes them,
+at once, and gets what is to be synced from `next_sync`: while that runs in a thread, it goes on
+writing. So nobody who asked for less than a sync waits for one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import DataFile, Files
-from penstock.store.flush import Flush, Opening, Piece
+from penstock.store.flush import Flush, Opening, Piece, Sync
 from penstock.store.locations import JOURNAL, SPARE, file_name, locate, numbers, split
 from penstock.store.record import (
     FILE_HEADER_BYTES,
@@ -23,6 +27,7 @@ from penstock.store.record import (
     frame,
     record_length,
 )
+from penstock.store.segments import OpenSegment, Segment
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -33,41 +38,18 @@ MAX_UNSYNCED_BYTES = 16 << 20
 MAX_UNSYNCED_US = 1_000_000
 MAX_PENDING_BYTES = 256 << 20
 MAX_SPARES = 4
-
-
-class Segment(NamedTuple):
-    """A segment as the owner sees it; `end` is the position after its last trusted record."""
-
-    number: int
-    used: int
-    sealed: bool
-    end: int
+_SYNCED = Durability.SYNCED
 
 
 class Finished(NamedTuple):
     """What a flush changed."""
 
     committed: list[Entry]
-    """Newly as durable as they asked for, in append order; without those of level MEMORY."""
+    """Newly as durable as they asked for, in append order; without those of level MEMORY. One that
+    only asked to be written may come before an earlier one that waits for a sync."""
     moved: list[tuple[Entry, int]]
     """Committed before, and now elsewhere because their segment failed; with the record's old
     location. Only those with a payload, which `unwritten` serves until it is written again."""
-
-
-class _Open:
-    """A segment that entries are framed for."""
-
-    __slots__ = ("capacity", "name", "number", "used")
-
-    def __init__(self, number: int, capacity: int) -> None:
-        self.number = number
-        self.name = file_name(JOURNAL, number)
-        self.capacity = capacity
-        self.used = FILE_HEADER_BYTES
-
-    @property
-    def end(self) -> int:
-        return locate(self.number, self.used)
 
 
 class Journal:
@@ -100,10 +82,12 @@ class Journal:
         self._queue: deque[Entry] = deque()
         self._framed: deque[Flush] = deque()
         self._running: Flush | None = None
+        self._syncing: Sync | None = None
         self._unsynced: list[Entry] = []
+        self._awaited = False  # some of those wait for a sync, and none that runs is for them
         self._unsynced_bytes = 0
         self._unsynced_since_us: int | None = None
-        self._open: _Open | None = None
+        self._open: OpenSegment | None = None
         self._failed: set[int] = set()
         self._follows = follows
         names = disk.names()
@@ -126,9 +110,23 @@ class Journal:
             files[segment.number].sealed = True
 
     @property
-    def busy(self) -> bool:
+    def writing(self) -> bool:
         """Whether a flush runs."""
         return self._running is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a flush or a sync runs."""
+        return self._running is not None or self._syncing is not None
+
+    @property
+    def committed(self) -> int:
+        """The position up to which all that was written is as durable as it was asked to be."""
+        return next((entry.location for entry in self.waiting()), self.written)
+
+    def waiting(self) -> Iterator[Entry]:
+        """What was written, and is not committed before it is synced; in order."""
+        return _waiting(self._unsynced)
 
     @property
     def tail(self) -> int:
@@ -165,34 +163,54 @@ class Journal:
             while self._queue:
                 self._fill(self._last_framed())
 
-    def next_flush(self, now_us: int) -> Flush | None:
-        """What is to be done now; None: nothing, or a flush runs, or the journal is stopped."""
+    def next_flush(self, now_us: int, apart: bool = False) -> Flush | None:
+        """What is to be done now; None: nothing, or a flush runs, or the journal is stopped.
+
+        With `apart`, small ones are to be run at once, and `next_sync` is called after this.
+        """
         if self._running is not None or self.stopped is not None:
             return None
         if self._queue:
             self._fill(self._last_framed())
         if self._framed:
-            flush = self._framed.popleft()
-        elif self._is_sync_due(now_us):
+            flush = self._framed[0]
+            flush.apart = apart and flush.is_small
+            if self._syncing is not None and not flush.apart:
+                return None
+            self._framed.popleft()
+        elif self._is_sync_due(now_us) and not apart:
             flush = Flush(self._disk)
             flush.end = self.written
         else:
             return None
         flush.started_us = now_us
-        flush.sync = (
-            flush.level >= Durability.SYNCED
-            or flush.sync
-            or self._unsynced_bytes + flush.bytes >= self._max_unsynced_bytes
-            or self._is_sync_due(now_us)
-        )
-        flush.at_once = flush.sync and not self._unsynced_bytes and flush.is_one_write
-        flush.sync_name = file_name(JOURNAL, split(flush.end)[0])
+        if not flush.apart:
+            self._decide_on_sync(flush, now_us)
         self._running = flush
         return flush
 
+    def _decide_on_sync(self, flush: Flush, now_us: int) -> None:
+        flush.sync = (
+            flush.level >= _SYNCED
+            or flush.sync
+            or self._is_sync_wanted(now_us, flush.bytes)
+        )
+        flush.at_once = flush.sync and not self._unsynced_bytes and flush.is_one_write
+        flush.sync_name = file_name(JOURNAL, split(flush.end)[0])
+
+    def next_sync(self, now_us: int) -> Sync | None:
+        """A sync that is to be run now, if there is one, and neither a flush nor another runs."""
+        if self.busy or self.stopped is not None or not self._is_sync_wanted(now_us):
+            return None
+        self._awaited = False
+        self._syncing = Sync(
+            self._disk, self.written, len(self._unsynced), self._unsynced_bytes, now_us
+        )
+        return self._syncing
+
     def next_due(self) -> int | None:
         """When `next_flush` should be called although nothing is appended, in microseconds."""
-        if self._unsynced_since_us is None or self._running is not None or self.stopped is not None:
+        if self._unsynced_since_us is None or self.busy or self.stopped is not None:
             return None
         return self._unsynced_since_us + MAX_UNSYNCED_US
 
@@ -211,15 +229,35 @@ class Journal:
         self._grow(flush)
         self.pending_bytes -= flush.bytes
         self.written = flush.end
+        committed = _uncommitted(flush.entries) if flush.mixed else flush.entries
         if flush.sync:
+            committed = [*self.waiting(), *committed]
             self.syncs += 1
             self._all_synced(flush.end)
-        else:
-            self._unsynced += flush.entries
-            self._unsynced_bytes += flush.bytes
-            if self._unsynced_since_us is None:
-                self._unsynced_since_us = flush.started_us
-        return Finished(_uncommitted(flush.entries) if flush.mixed else flush.entries, [])
+            return Finished(committed, [])
+        self._unsynced += flush.entries
+        self._unsynced_bytes += flush.bytes
+        if self._unsynced_since_us is None:
+            self._unsynced_since_us = flush.started_us
+        if flush.level >= _SYNCED:
+            self._awaited = True
+            committed = [entry for entry in committed if entry.level < _SYNCED]
+        return Finished(committed, [])
+
+    def finish_sync(self, sync: Sync, error: DiskError | None = None) -> Finished:
+        """Take a sync back after its run, with the error that it raised; as `finish`. A write that
+        failed meanwhile has put everything off to a new segment: then it changes nothing."""
+        if sync is not self._syncing:
+            return Finished([], [])
+        self._syncing = None
+        if error is not None:
+            return self._fail(None, error)
+        synced, self._unsynced = self._unsynced[: sync.entries], self._unsynced[sync.entries :]
+        self._unsynced_bytes -= sync.bytes
+        self._unsynced_since_us = sync.started_us if self._unsynced else None
+        self.synced = sync.end
+        self.syncs += 1
+        return Finished(list(_waiting(synced)), [])
 
     def resume(self) -> None:
         """Go on after a failure, with a new segment."""
@@ -254,6 +292,12 @@ class Journal:
         else:
             self._disk.delete(file.name)
         self._files.drop(number)
+
+    def _is_sync_wanted(self, now_us: int, more_bytes: int = 0) -> bool:
+        """Whether somebody waits for what was written, or too much is not synced, or for too long.
+        """
+        much = self._unsynced_bytes + more_bytes >= self._max_unsynced_bytes
+        return self._awaited or much or self._is_sync_due(now_us)
 
     def _is_sync_due(self, now_us: int) -> bool:
         since = self._unsynced_since_us
@@ -297,13 +341,13 @@ class Journal:
         if piece is not None:
             flush.end = piece.end
 
-    def _roll(self, flush: Flush, length: int) -> _Open:
+    def _roll(self, flush: Flush, length: int) -> OpenSegment:
         """Begin a new segment in `flush`, which then has to sync; the last one is full."""
         before = self._open
         follows = self.tail
         capacity = max(self._segment_bytes, FILE_HEADER_BYTES + length)
         number = self._files.allocate()
-        segment = self._open = _Open(number, capacity)
+        segment = self._open = OpenSegment(number, capacity)
         self._files.add(DataFile(number, JOURNAL))
         usual = capacity == self._segment_bytes
         opening = Opening(
@@ -331,16 +375,18 @@ class Journal:
     def _all_synced(self, position: int) -> None:
         self.synced = position
         self._unsynced = []
+        self._awaited = False
         self._unsynced_bytes = 0
         self._unsynced_since_us = None
 
-    def _fail(self, flush: Flush, error: DiskError) -> Finished:
+    def _fail(self, flush: Flush | None, error: DiskError) -> Finished:
         self.stopped = error
+        self._syncing = None  # of one that runs it will not matter how it ends
         for entry in self._unsynced:
-            entry.committed = True
-        flushes = [flush, *self._framed]
+            entry.committed = entry.committed or entry.level < _SYNCED
+        flushes = list(self._framed) if flush is None else [flush, *self._framed]
         entries = self._unsynced + [entry for each in flushes for entry in each.entries]
-        trusted = max(self.synced, flush.synced)
+        trusted = self.synced if flush is None else max(self.synced, flush.synced)
         kept = bisect_left(entries, trusted, key=lambda entry: entry.location)
         committed = _uncommitted(entries[:kept])
         for entry in committed:
@@ -394,3 +440,7 @@ class Journal:
 
 def _uncommitted(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.level and not entry.committed]
+
+
+def _waiting(entries: list[Entry]) -> Iterator[Entry]:
+    return (entry for entry in entries if entry.level >= _SYNCED and not entry.committed)

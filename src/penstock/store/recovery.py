@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.store.disk import Disk
-from penstock.store.journal import Segment
 from penstock.store.locations import JOURNAL, file_name, locate, numbers, split
 from penstock.store.record import FILE_HEADER_BYTES, FileHeader
 from penstock.store.scan import CHUNK_BYTES, Damage, Record, Tail, scan
+from penstock.store.segments import Segment
 
 
 class Cut(NamedTuple):

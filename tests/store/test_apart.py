@@ -1,0 +1,125 @@
+"""Small flushes are written apart from their sync: nobody waits for more than was asked for."""
+
+from __future__ import annotations
+
+import pytest
+from tests.store.test_journal import FailingDisk, entry, flush_once, numbers_on_disk
+
+from penstock.store.disk import DiskError
+from penstock.store.files import Files
+from penstock.store.flush import APART_BYTES, Flush, Sync
+from penstock.store.journal import MAX_UNSYNCED_US, Finished, Journal
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+
+
+@pytest.fixture
+def disk() -> FailingDisk:
+    return FailingDisk()
+
+
+@pytest.fixture
+def journal(disk: FailingDisk) -> Journal:
+    """With a segment, in which the first record is."""
+    made = Journal(disk, Files(), 1, segment_bytes=64 << 10)
+    made.append(entry(1))
+    flush_once(made)
+    return made
+
+
+def flush_of(journal: Journal, now_us: int = 0) -> Flush:
+    flush = journal.next_flush(now_us, apart=True)
+    assert flush is not None
+    return flush
+
+
+def sync_of(journal: Journal, now_us: int = 0) -> Sync:
+    sync = journal.next_sync(now_us)
+    assert sync is not None
+    return sync
+
+
+def numbers(finished: Finished) -> list[int]:
+    return [each.number for each in finished.committed]
+
+
+def apart(journal: Journal, *entries: Entry) -> list[int]:
+    """Writes entries apart from their sync; the numbers of those that are committed then."""
+    for each in entries:
+        journal.append(each)
+    flush = flush_of(journal)
+    assert flush.apart
+    flush.run()
+    return numbers(journal.finish(flush))
+
+
+def test_while_a_sync_runs_others_are_written(journal, disk) -> None:
+    assert apart(journal, entry(2), entry(3, Durability.WRITTEN)) == [3]
+    assert journal.committed < journal.written
+    sync = sync_of(journal)
+    assert journal.busy
+    assert not journal.writing
+    assert apart(journal, entry(4, Durability.WRITTEN), entry(5)) == [4]
+    assert journal.next_sync(0) is None
+    sync.run()
+    assert numbers(journal.finish_sync(sync)) == [2]
+    assert journal.synced < journal.written
+    again = sync_of(journal)
+    again.run()
+    assert numbers(journal.finish_sync(again)) == [5]
+    assert journal.synced == journal.written == journal.committed
+    assert journal.next_sync(0) is None
+    assert disk.syncs == ["j-00000001"] * 3
+
+
+def test_what_is_large_waits_for_the_sync(journal, batch_of) -> None:
+    assert apart(journal, entry(2)) == []
+    sync = sync_of(journal)
+    journal.append(Entry(0, 1, 1, 3, b"", batch_of(APART_BYTES), Durability.SYNCED))
+    assert journal.next_flush(0, apart=True) is None
+    sync.run()
+    assert numbers(journal.finish_sync(sync)) == [2]
+    flush = flush_of(journal)
+    assert flush.sync
+    assert not flush.apart
+
+
+def test_a_flush_that_syncs_commits_what_waited(journal, batch_of) -> None:
+    assert apart(journal, entry(2)) == []
+    journal.append(Entry(0, 1, 1, 3, b"", batch_of(APART_BYTES), Durability.SYNCED))
+    assert numbers(flush_once(journal)) == [2, 3]
+    assert journal.next_sync(0) is None
+
+
+def test_a_sync_that_fails_puts_all_off_to_a_new_segment(journal, disk) -> None:
+    assert apart(journal, entry(2), entry(3, Durability.WRITTEN)) == [3]
+    sync = sync_of(journal)
+    assert apart(journal, entry(4)) == []
+    assert journal.finish_sync(sync, DiskError("broken")).committed == []
+    assert journal.stopped is not None
+    assert [each.number for each in journal.waiting()] == []
+    journal.resume()
+    assert numbers(flush_once(journal)) == [2, 4]
+    assert numbers_on_disk(disk, "j-00000002") == [2, 3, 4]
+
+
+def test_a_write_that_fails_while_a_sync_runs_makes_the_sync_worthless(journal) -> None:
+    assert apart(journal, entry(2)) == []
+    sync = sync_of(journal)
+    journal.append(entry(3))
+    flush = flush_of(journal)
+    assert journal.finish(flush, DiskError("broken")).committed == []
+    sync.run()
+    assert journal.finish_sync(sync) == Finished([], [])
+    journal.resume()
+    assert numbers(flush_once(journal)) == [2, 3]
+
+
+def test_written_entries_are_synced_within_a_second_also_apart(journal) -> None:
+    assert apart(journal, entry(2, Durability.WRITTEN)) == [2]
+    assert journal.next_sync(MAX_UNSYNCED_US - 1) is None
+    assert journal.next_flush(MAX_UNSYNCED_US, apart=True) is None
+    sync = sync_of(journal, MAX_UNSYNCED_US)
+    sync.run()
+    assert journal.finish_sync(sync) == Finished([], [])
+    assert journal.next_due() is None
