@@ -38,6 +38,12 @@ def test_what_retention_took_does_not_come_back_after_a_crash() -> None:
     assert verdict.passed, verdict.explain()
 
 
+def test_a_dead_letter_that_nobody_saw_may_come_late() -> None:
+    """A seed in which both deliveries of a message were lost, and then it was redriven."""
+    verdict = run(5020, 0.5)
+    assert verdict.passed, verdict.explain()
+
+
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_flipped_bits_are_never_served_and_nothing_is_lost_in_silence(seed: int) -> None:
     verdict = run_damaged(seed, 0.05)

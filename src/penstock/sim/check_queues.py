@@ -67,7 +67,7 @@ def _check_moves(
         lost = history.trouble.may_lose_leases(each.level, begun_us, move.left_us)
         if each.grant > move.granted:
             yield f"delivered where it had left at {move.left_us}: {given}"
-        elif not (lost or _redriven(history, each, begun_us, move.left_us)):
+        elif not (lost or history.redriven(each.queue, begun_us, move.left_us)):
             yield f"moved at {move.left_us} though it was given: {given}"
 
 
@@ -108,7 +108,7 @@ def _check_causes(
     for first, second in pairwise(deliveries):
         begun_us = max(first.asked_us, 0 if push is None else push.sent_us)
         lost = history.trouble.may_lose_leases(first.level, begun_us, second.got_us)
-        redriven = _redriven(history, first, begun_us, second.got_us)
+        redriven = history.redriven(first.queue, begun_us, second.got_us)
         if second.count <= first.count and not (lost or redriven):
             yield (
                 f"delivery count: {value!r} came with {first.count} under grant {first.grant} and "
@@ -123,12 +123,6 @@ def _check_causes(
                 f"delivered again without a cause: {value!r} under grant {first.grant} at "
                 f"{first.got_us} and under {second.grant} at {second.got_us}"
             )
-
-
-def _redriven(history: History, delivery: Delivery, start_us: int, end_us: int) -> bool:
-    """Whether a message may have been a dead letter, and come back, in this time."""
-    redrives = (each for each in history.upkeep if each.op == "redrive")
-    return any(each.queue == delivery.queue and each.within(start_us, end_us) for each in redrives)
 
 
 def _check_leases(value: bytes, deliveries: list[Delivery], history: History) -> Iterator[str]:
@@ -151,7 +145,7 @@ def _check_leases(value: bytes, deliveries: list[Delivery], history: History) ->
                 continue
             due_us = nack.sent_us + nack.delay_us - trouble.skew(nack.sent_us, second.got_us)
             lost = trouble.may_lose(first_out.level, nack.sent_us, second.got_us)
-            redriven = _redriven(history, first_out, nack.sent_us, second.got_us)
+            redriven = history.redriven(first_out.queue, nack.sent_us, second.got_us)
             if second.got_us < due_us and not (lost or redriven):
                 yield f"too early: {value!r}, given back until {due_us}, came at {second.got_us}"
 

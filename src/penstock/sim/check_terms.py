@@ -114,7 +114,8 @@ def _check_priority(
     """A pop gets nothing that is less urgent, or as urgent and younger, than what it leaves.
 
     Looked at are messages that were certainly ready all the time: stored before the pop was asked
-    for, and delivered for the first time to a pop that was asked for after it.
+    for, and delivered for the first time to a pop that was asked for after it. (After a redrive
+    the count begins anew, also of deliveries that no consumer has seen.)
     """
     if queue.ordered != "no" or queue.options.get("gangs"):
         return  # of gangs, those that are too large are left
@@ -122,7 +123,8 @@ def _check_priority(
     for value, deliveries in by_value.items():
         push, first = history.pushes[value], deliveries[0]
         at_once = not (push.delay_us or push.held)
-        if push.stored is True and at_once and first.count == 1:
+        anew = history.redriven(queue.name, push.sent_us, first.got_us)
+        if push.stored is True and at_once and first.count == 1 and not anew:
             ready[push.priority].append((push, first))
     lines = {priority: _Line(firsts) for priority, firsts in ready.items()}
     for push, taken in (first for firsts in ready.values() for first in firsts):

@@ -417,6 +417,11 @@ class History:
         known.sent_us = min(known.sent_us, push.sent_us)
         return known
 
+    def redriven(self, queue: str, start_us: int, end_us: int) -> bool:
+        """Whether a message may have been a dead letter, and come back, in this time."""
+        redrives = (each for each in self.upkeep if each.op == "redrive" and each.queue == queue)
+        return any(each.within(start_us, end_us) for each in redrives)
+
     def pushes_to(self, stream: str) -> Iterator[Push]:
         """All pushes to a queue or topic."""
         return (push for push in self.pushes.values() if push.stream == stream)
