@@ -31,7 +31,7 @@ from penstock.core.transactions import Transactions
 from penstock.core.waiting import Delayed, KeyQueues
 from penstock.core.watches import Watcher, Watches
 from penstock.sim import run
-from penstock.store import journal
+from penstock.store import journal, unsynced
 from penstock.store.files import Files
 from penstock.store.recovery import JournalReader
 from penstock.wire.durability import Durability
@@ -63,7 +63,8 @@ def new_sequence_for_a_resend(patch: pytest.MonkeyPatch) -> None:
 
 
 def answered_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(journal, "_SYNCED", Durability.REPLICATED + 1)
+    for module in (journal, unsynced):
+        patch.setattr(module, "_SYNCED", Durability.REPLICATED + 1)
 
 
 def visible_before_the_commit(patch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,11 @@ def journal(disk: FailingDisk) -> Journal:
     return made
 
 
+def elsewhere(number: int, level: Durability = Durability.WRITTEN) -> Entry:
+    """An entry of another shard."""
+    return Entry(8, 1, 1, number, b"meta", None, level)
+
+
 def flush_of(journal: Journal, now_us: int = 0) -> Flush:
     flush = journal.next_flush(now_us, apart=True)
     assert flush is not None
@@ -54,12 +59,12 @@ def apart(journal: Journal, *entries: Entry) -> list[int]:
 
 
 def test_while_a_sync_runs_others_are_written(journal, disk) -> None:
-    assert apart(journal, entry(2), entry(3, Durability.WRITTEN)) == [3]
+    assert apart(journal, entry(2), elsewhere(3)) == [3]
     assert journal.committed < journal.written
     sync = sync_of(journal)
     assert journal.busy
     assert not journal.writing
-    assert apart(journal, entry(4, Durability.WRITTEN), entry(5)) == [4]
+    assert apart(journal, elsewhere(4), entry(5)) == [4]
     assert journal.next_sync(0) is None
     sync.run()
     assert numbers(journal.finish_sync(sync)) == [2]
@@ -92,7 +97,7 @@ def test_a_flush_that_syncs_commits_what_waited(journal, batch_of) -> None:
 
 
 def test_a_sync_that_fails_puts_all_off_to_a_new_segment(journal, disk) -> None:
-    assert apart(journal, entry(2), entry(3, Durability.WRITTEN)) == [3]
+    assert apart(journal, entry(2), elsewhere(3)) == [3]
     sync = sync_of(journal)
     assert apart(journal, entry(4)) == []
     assert journal.finish_sync(sync, DiskError("broken")).committed == []
@@ -123,3 +128,15 @@ def test_written_entries_are_synced_within_a_second_also_apart(journal) -> None:
     sync.run()
     assert journal.finish_sync(sync) == Finished([], [])
     assert journal.next_due() is None
+
+
+def test_entries_of_a_shard_are_committed_in_their_order(journal) -> None:
+    assert apart(journal, entry(2), entry(3, Durability.WRITTEN)) == []
+    sync = sync_of(journal)
+    assert apart(journal, entry(4, Durability.WRITTEN), elsewhere(5)) == [5]
+    sync.run()
+    assert numbers(journal.finish_sync(sync)) == [2, 3]
+    again = sync_of(journal)
+    again.run()
+    assert numbers(journal.finish_sync(again)) == [4]
+    assert apart(journal, entry(6, Durability.WRITTEN)) == [6]

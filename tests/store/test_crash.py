@@ -118,6 +118,10 @@ class Story:
             assert index not in self.promised, "committed twice"
             assert entry.level != Durability.MEMORY
             self.promised[index] = entry.level
+            assert all(
+                earlier in self.promised or each.level == Durability.MEMORY
+                for earlier, each in enumerate(self.history[:index]) if each.shard == entry.shard
+            ), "committed before an earlier one of its shard"  # fmt: skip
             if entry.level >= Durability.SYNCED:
                 assert entry.location < self.journal.synced
 

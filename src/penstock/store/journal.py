@@ -28,6 +28,7 @@ from penstock.store.record import (
     record_length,
 )
 from penstock.store.segments import OpenSegment, Segment
+from penstock.store.unsynced import Unsynced
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -46,7 +47,8 @@ class Finished(NamedTuple):
 
     committed: list[Entry]
     """Newly as durable as they asked for, in append order; without those of level MEMORY. One that
-    only asked to be written may come before an earlier one that waits for a sync."""
+    only asked to be written may come before an earlier one of another shard that waits for a sync.
+    """
     moved: list[tuple[Entry, int]]
     """Committed before, and now elsewhere because their segment failed; with the record's old
     location. Only those with a payload, which `unwritten` serves until it is written again."""
@@ -83,10 +85,7 @@ class Journal:
         self._framed: deque[Flush] = deque()
         self._running: Flush | None = None
         self._syncing: Sync | None = None
-        self._unsynced: list[Entry] = []
-        self._awaited = False  # some of those wait for a sync, and none that runs is for them
-        self._unsynced_bytes = 0
-        self._unsynced_since_us: int | None = None
+        self._unsynced = Unsynced()
         self._open: OpenSegment | None = None
         self._failed: set[int] = set()
         self._follows = follows
@@ -126,7 +125,7 @@ class Journal:
 
     def waiting(self) -> Iterator[Entry]:
         """What was written, and is not committed before it is synced; in order."""
-        return _waiting(self._unsynced)
+        return self._unsynced.waiting()
 
     @property
     def tail(self) -> int:
@@ -195,24 +194,21 @@ class Journal:
             or flush.sync
             or self._is_sync_wanted(now_us, flush.bytes)
         )
-        flush.at_once = flush.sync and not self._unsynced_bytes and flush.is_one_write
+        flush.at_once = flush.sync and not self._unsynced.bytes and flush.is_one_write
         flush.sync_name = file_name(JOURNAL, split(flush.end)[0])
 
     def next_sync(self, now_us: int) -> Sync | None:
         """A sync that is to be run now, if there is one, and neither a flush nor another runs."""
         if self.busy or self.stopped is not None or not self._is_sync_wanted(now_us):
             return None
-        self._awaited = False
-        self._syncing = Sync(
-            self._disk, self.written, len(self._unsynced), self._unsynced_bytes, now_us
-        )
+        self._syncing = self._unsynced.next_sync(self._disk, self.written, now_us)
         return self._syncing
 
     def next_due(self) -> int | None:
         """When `next_flush` should be called although nothing is appended, in microseconds."""
-        if self._unsynced_since_us is None or self.busy or self.stopped is not None:
+        if self._unsynced.since_us is None or self.busy or self.stopped is not None:
             return None
-        return self._unsynced_since_us + MAX_UNSYNCED_US
+        return self._unsynced.since_us + MAX_UNSYNCED_US
 
     def finish(self, flush: Flush, error: DiskError | None = None) -> Finished:
         """Take a flush back after its run, with the error that it raised.
@@ -235,14 +231,7 @@ class Journal:
             self.syncs += 1
             self._all_synced(flush.end)
             return Finished(committed, [])
-        self._unsynced += flush.entries
-        self._unsynced_bytes += flush.bytes
-        if self._unsynced_since_us is None:
-            self._unsynced_since_us = flush.started_us
-        if flush.level >= _SYNCED:
-            self._awaited = True
-            committed = [entry for entry in committed if entry.level < _SYNCED]
-        return Finished(committed, [])
+        return Finished(self._unsynced.add(flush, committed), [])
 
     def finish_sync(self, sync: Sync, error: DiskError | None = None) -> Finished:
         """Take a sync back after its run, with the error that it raised; as `finish`. A write that
@@ -252,12 +241,9 @@ class Journal:
         self._syncing = None
         if error is not None:
             return self._fail(None, error)
-        synced, self._unsynced = self._unsynced[: sync.entries], self._unsynced[sync.entries :]
-        self._unsynced_bytes -= sync.bytes
-        self._unsynced_since_us = sync.started_us if self._unsynced else None
         self.synced = sync.end
         self.syncs += 1
-        return Finished(list(_waiting(synced)), [])
+        return Finished(self._unsynced.synced(sync), [])
 
     def resume(self) -> None:
         """Go on after a failure, with a new segment."""
@@ -296,11 +282,11 @@ class Journal:
     def _is_sync_wanted(self, now_us: int, more_bytes: int = 0) -> bool:
         """Whether somebody waits for what was written, or too much is not synced, or for too long.
         """
-        much = self._unsynced_bytes + more_bytes >= self._max_unsynced_bytes
-        return self._awaited or much or self._is_sync_due(now_us)
+        much = self._unsynced.bytes + more_bytes >= self._max_unsynced_bytes
+        return self._unsynced.awaited or much or self._is_sync_due(now_us)
 
     def _is_sync_due(self, now_us: int) -> bool:
-        since = self._unsynced_since_us
+        since = self._unsynced.since_us
         return since is not None and now_us - since >= MAX_UNSYNCED_US
 
     def _last_framed(self) -> Flush:
@@ -374,18 +360,16 @@ class Journal:
 
     def _all_synced(self, position: int) -> None:
         self.synced = position
-        self._unsynced = []
-        self._awaited = False
-        self._unsynced_bytes = 0
-        self._unsynced_since_us = None
+        self._unsynced.clear()
 
     def _fail(self, flush: Flush | None, error: DiskError) -> Finished:
         self.stopped = error
         self._syncing = None  # of one that runs it will not matter how it ends
-        for entry in self._unsynced:
+        unsynced = self._unsynced.entries
+        for entry in unsynced:
             entry.committed = entry.committed or entry.level < _SYNCED
         flushes = list(self._framed) if flush is None else [flush, *self._framed]
-        entries = self._unsynced + [entry for each in flushes for entry in each.entries]
+        entries = unsynced + [entry for each in flushes for entry in each.entries]
         trusted = self.synced if flush is None else max(self.synced, flush.synced)
         kept = bisect_left(entries, trusted, key=lambda entry: entry.location)
         committed = _uncommitted(entries[:kept])
@@ -440,7 +424,3 @@ class Journal:
 
 def _uncommitted(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.level and not entry.committed]
-
-
-def _waiting(entries: list[Entry]) -> Iterator[Entry]:
-    return (entry for entry in entries if entry.level >= _SYNCED and not entry.committed)

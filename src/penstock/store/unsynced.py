@@ -1,0 +1,73 @@
+"""What the journal has written and not synced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.store.disk import Disk
+from penstock.store.flush import Flush, Sync
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+
+_SYNCED = Durability.SYNCED
+
+
+class Unsynced:
+    """Entries in the order in which they were written, and who of them waits for a sync."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.bytes = 0
+        self.since_us: int | None = None
+        self.awaited = False
+        """Some wait for a sync, and none that runs is for them."""
+        self._waiting_in: set[int] = set()  # the shards of those that wait
+
+    def waiting(self) -> Iterator[Entry]:
+        """What is not committed before it is synced; in order."""
+        return _waiting(self.entries)
+
+    def add(self, flush: Flush, entries: list[Entry]) -> list[Entry]:
+        """A flush was written, and these of its entries were not committed before; those that are
+        by that. One whose shard waits for a sync waits for the next: entries of a shard are
+        committed in their order."""
+        self.entries += flush.entries
+        self.bytes += flush.bytes
+        if self.since_us is None:
+            self.since_us = flush.started_us
+        if flush.level < _SYNCED and not self._waiting_in:
+            return entries
+        waiting_in, committed = self._waiting_in, []
+        for entry in entries:
+            if entry.level >= _SYNCED or entry.shard in waiting_in:
+                entry.level = max(entry.level, _SYNCED)
+                waiting_in.add(entry.shard)
+                self.awaited = True
+            else:
+                committed.append(entry)
+        return committed
+
+    def next_sync(self, disk: Disk, end: int, now_us: int) -> Sync:
+        """A sync of everything, which ends at this position."""
+        self.awaited = False
+        return Sync(disk, end, len(self.entries), self.bytes, now_us)
+
+    def synced(self, sync: Sync) -> list[Entry]:
+        """A sync was run; what is committed by that. More may have been written meanwhile."""
+        synced, self.entries = self.entries[: sync.entries], self.entries[sync.entries :]
+        self.bytes -= sync.bytes
+        self.since_us = sync.started_us if self.entries else None
+        self._waiting_in = {entry.shard for entry in self.waiting()}
+        return list(_waiting(synced))
+
+    def clear(self) -> None:
+        """All of it is synced, or put off to be written again."""
+        self.entries = []
+        self.bytes = 0
+        self.since_us = None
+        self.awaited = False
+        self._waiting_in = set()
+
+
+def _waiting(entries: list[Entry]) -> Iterator[Entry]:
+    return (entry for entry in entries if entry.level >= _SYNCED and not entry.committed)
