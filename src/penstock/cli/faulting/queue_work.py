@@ -14,7 +14,7 @@ from penstock.cli.demonstration import message
 from penstock.cli.demonstration.settling import verdicts
 from penstock.cli.faulting.ledgers import ACCEPTED, CONSUMED, UNKNOWN, Ledger
 from penstock.cli.faulting.pace import Orders, Pace
-from penstock.errors import ConflictError, LimitError, UnavailableError
+from penstock.errors import ConflictError, ForgottenError, LimitError, UnavailableError
 
 QUEUE = "faults"
 LEASE_SECONDS = 5.0
@@ -56,7 +56,9 @@ def timed(ledger: Ledger, first: int, count: int, act: Callable[[], object]) -> 
     verdict = ACCEPTED
     try:
         act()
-    except (UnavailableError, LimitError):
+    except (UnavailableError, LimitError, ForgottenError):
+        # The last: what was sent before it was given up, so that a node which was started anew has
+        # never heard of this producer, and cannot tell whether it has forgotten it.
         verdict = UNKNOWN
     ledger.note(first, count, verdict, started_ns, time.monotonic_ns())
 
