@@ -159,7 +159,7 @@ class AsyncTaskApp(AsyncWatched):
         """Has workers call the function with each item; the results, as they are iterated over. As
         `TaskApp.map`."""
         options = CallOptions(priority=priority, retries=retries, timeout=timeout)
-        form, terms = self._submitting.mapped(function, options)
+        form, terms = self._submitting.mapped(function, options, len(iterables))
         arrived = asyncio.Event()
         items = Mapping(self._caller, form, zipped(iterables), terms, arrived.set, batch)
         return AsyncTaskResults(items, self._offer, arrived, self._link.large_of)

@@ -196,7 +196,7 @@ class TaskApp(Watched):
         whatever the length. They are sent in bundles of `batch`. Outcomes are not kept.
         """
         options = CallOptions(priority=priority, retries=retries, timeout=timeout)
-        form, terms = self._submitting.mapped(function, options)
+        form, terms = self._submitting.mapped(function, options, len(iterables))
         arrived = threading.Event()
         items = Mapping(self._caller, form, zipped(iterables), terms, arrived.set, batch)
         return TaskResults(items, self._offer, arrived, self._read)
