@@ -98,3 +98,16 @@ def test_who_finds_no_node_is_told_to_look_for_one() -> None:
 
     with pytest.raises(DeadlineError, match=r"no connection: refused .*penstock serve"):
         Dialer(refused, new_hello("")).connect(0.0)
+
+
+def test_a_future_of_another_task_set_is_refused(fabric: penstock.Fabric) -> None:
+    """The queue of one would wait for a table that the other never writes."""
+    here, there = fabric.tasks("here"), fabric.tasks("there")
+    twin = fabric.tasks("here")
+    future, posted = there.submit(functions.square, 1), there.post(functions.square, 1)
+    for parent in (future, posted):
+        with pytest.raises(SerialisationError, match=r"arguments\[0\]\[1\].*/there'.*/here'"):
+            here.submit(functions.total, [1, parent])
+        with pytest.raises(InvalidError, match="is of the task set 'default/there'"):
+            here.future(parent)  # type: ignore[arg-type]
+    assert twin.submit(functions.square, here.post(functions.square, 1)).state == "submitted"

@@ -55,7 +55,8 @@ class AsyncTaskApp(AsyncWatched):
         self._secrets = (pickle_key, package_names(allow))
         self._workers: list[AsyncWorkerHere] = []
         self._limits = checked_limits(outstanding, patience, directory)
-        self._caller = Caller.new(*self._secrets, self._limits.directory is not None)
+        files, home = self._limits.directory is not None, f"{fabric.namespace}/{name}"
+        self._caller = Caller.new(*self._secrets, files, home)
         self._submitting: Submitting[AsyncTaskFuture[Any]] = Submitting(
             self._caller, self._new_future
         )

@@ -63,7 +63,8 @@ class TaskApp(Watched):
         self._secrets = (pickle_key, package_names(allow))
         self._workers: list[WorkerHere] = []
         self._limits = checked_limits(outstanding, patience, directory)
-        self._caller = Caller.new(*self._secrets, self._limits.directory is not None)
+        files, home = self._limits.directory is not None, f"{fabric.namespace}/{name}"
+        self._caller = Caller.new(*self._secrets, files, home)
         self._submitting: Submitting[TaskFuture[Any]] = Submitting(self._caller, self._new_future)
         self._closed = False
         self._portal = Portal(f"penstock-tasks-{name}")

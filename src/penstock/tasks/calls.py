@@ -81,11 +81,14 @@ class Caller:
         self._numbers = itertools.count(1)
 
     @classmethod
-    def new(cls, pickle_key: bytes | None, allow: Iterable[str], files: bool = False) -> Caller:
+    def new(
+        cls, pickle_key: bytes | None, allow: Iterable[str], files: bool = False, home: str = ""
+    ) -> Caller:
         """One with an id of its own. `allow`: packages whose classes results may be of, besides
-        those of the functions that are called."""
+        those of the functions that are called. `home`: the task set that is called."""
         trust = Trust(allow)
-        return cls(secrets.token_bytes(CLIENT_BYTES), Codec(trust, pickle_key), trust, files)
+        codec = Codec(trust, pickle_key, home)
+        return cls(secrets.token_bytes(CLIENT_BYTES), codec, trust, files)
 
     def new_id(self) -> bytes:
         """The id of the client's next task."""

@@ -15,7 +15,7 @@ from penstock.tasks.calls import (
     Form,
     checked_priority,
 )
-from penstock.tasks.codec import Codec
+from penstock.tasks.codec import Codec, Parent
 from penstock.tasks.dependence import check_policy, dependence_of
 from penstock.tasks.envelope import read_call
 from penstock.tasks.futures import TaskHandle, TaskRef
@@ -61,10 +61,13 @@ class Submitting(Generic[F]):
         """A call whose outcome nobody waits for."""
         task, form, terms = self._looked_at(call, options, False)
         parcel = self._parcel(task, form, terms, call, options.on_failure)
-        return TaskRef(task, form.keep_ms > 0), parcel
+        return TaskRef(task, form.keep_ms > 0, self._caller.codec.home), parcel
 
     def kept(self, task: str | bytes | TaskRef) -> F:
         """A future for an outcome that is kept, or will be: by a task's id, or its name."""
+        home = self._caller.codec.home
+        if isinstance(task, Parent) and task.strange(home):
+            raise InvalidError(f"{task!r} is of the task set {task.home!r}, not of {home!r}")
         return self._new_future(task_id_of(task), self._caller.codec, "", True)
 
     def mapped(

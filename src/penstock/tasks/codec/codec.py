@@ -36,9 +36,13 @@ Call = tuple[list[Any], dict[str, Any]]
 class Codec:
     """Packs and reads values. Threads may share it."""
 
-    def __init__(self, trusted: Trusted, pickle_key: bytes | None = None) -> None:
+    def __init__(
+        self, trusted: Trusted, pickle_key: bytes | None = None, home: str = ""
+    ) -> None:
         """`trusted` says of a top-level package whether classes of it may be made from bytes.
-        `pickle_key`: turns on pickles, signed with it, for types that are not supported."""
+        `pickle_key`: turns on pickles, signed with it, for types that are not supported. `home`:
+        the task set of the tasks that values are arguments of."""
+        self.home = home
         self._trusted = trusted
         self._pickle_key = checked_key(pickle_key)
         reading = _Reading(self)
@@ -90,10 +94,10 @@ class Codec:
     def _packed(self, turn: Callable[[Packing], Any], whole: str) -> tuple[bytes, list[bytes]]:
         try:
             try:
-                packing = Packing(self._pickle_key)
+                packing = Packing(self._pickle_key, self.home)
                 return encode(turn(packing)), list(packing.parents)
             except OverflowError:
-                packing = Packing(self._pickle_key, wide=True)
+                packing = Packing(self._pickle_key, self.home, wide=True)
                 return encode(turn(packing)), list(packing.parents)
         except SerialisationError as error:
             raise error.under(whole) from error.__cause__

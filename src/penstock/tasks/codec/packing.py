@@ -55,15 +55,23 @@ class Parent:
     """The id of that task."""
     kept: bool = True
     """Whether its outcome is kept, for others to find."""
+    home: str = ""
+    """The task set that it is of, with the namespace, if that is known."""
+
+    def strange(self, home: str) -> bool:
+        """Whether it is known to be of another task set than this one."""
+        return bool(self.home and home and self.home != home)
 
 
 class Packing:
     """Turns one value into what msgspec packs as it is. `parents`: ids of the tasks whose results
     are in it, in the order of their first mention."""
 
-    def __init__(self, pickle_key: bytes | None, wide: bool = False) -> None:
-        """`wide`: it has integers beyond 64 bits somewhere, so look at every one."""
+    def __init__(self, pickle_key: bytes | None, home: str = "", wide: bool = False) -> None:
+        """`home`: the task set whose outcomes can be found, if that is known. `wide`: it has
+        integers beyond 64 bits somewhere, so look at every one."""
         self._pickle_key = pickle_key
+        self._home = home
         self._plain = _WITHOUT_INT if wide else PLAIN
         self.parents: dict[bytes, int] = {}
 
@@ -128,6 +136,12 @@ class Packing:
             raise SerialisationError(
                 f"the outcome of {value!r} is not kept, so no other task can use it",
                 advice="Submit that task with keep=seconds.",
+            )
+        if value.strange(self._home):
+            raise SerialisationError(
+                f"{value!r} is of the task set {value.home!r}; a task of {self._home!r} would wait "
+                "for it in vain",
+                advice="Submit both to one task set, or send what its result() gives.",
             )
         return self._nested(Kind.PARENT, self.parents.setdefault(value.id, len(self.parents)))
 
