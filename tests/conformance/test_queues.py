@@ -246,6 +246,17 @@ def test_held_messages_are_released_by_their_ids(fabric):
         queue.push(b"x", hold=True)
 
 
+def test_a_delayed_message_is_released_by_its_id(fabric):
+    queue = fabric.queue("q")
+    queue.push(b"later", id="a", delay=3600)
+    queue.push(b"no id", delay=3600)
+    queue.push(b"now", id="b")
+    assert queue.release(["a", "b", "nobody"]) == ["released", "done", "unknown"]
+    assert counted(queue, ready=2, delayed=1)
+    assert sorted(message.value for message in pop_all(queue, 2)) == [b"later", b"now"]
+    assert queue.release(["a"]) == ["done"], "it is leased"
+
+
 def test_delays_and_lifetimes(fabric):
     queue = fabric.queue("q")
     queue.push(b"soon", delay=0.3)

@@ -174,20 +174,20 @@ class TaskLink:
             await self._push_gangs(shipment)
         elif terms.held:
             await self._hold(shipment)
-        elif terms.named:
-            await self._push_named(shipment)
+        elif terms.named or terms.delay_s:  # to be found by its id if it is cancelled
+            await self._push_with_ids(shipment)
         elif len(values) == 1:
-            await queue.push(values[0], delay=terms.delay_s, priority=terms.priority)
+            await queue.push(values[0], priority=terms.priority)
         else:
-            await queue.push_many(values, delay=terms.delay_s, priority=terms.priority)
+            await queue.push_many(values, priority=terms.priority)
 
-    async def _push_named(self, shipment: Shipment) -> None:
+    async def _push_with_ids(self, shipment: Shipment) -> None:
         tasks, terms = shipment.tasks, shipment.terms
         receipts = await self._streams.queue.push_many(
             shipment.values, ids=tasks, delay=terms.delay_s, priority=terms.priority
         )
         for parcel, receipt in zip(shipment.parcels, receipts, strict=True):
-            if receipt.duplicate:
+            if receipt.duplicate and terms.named:
                 # Another submission of this name was first: whoever made that gets the outcome.
                 self._look_up(parcel.tasks[0])
                 await self._store.remove([blob for blob, _ in parcel.large])
@@ -240,8 +240,10 @@ class TaskLink:
         return large
 
     async def cancel(self, task: bytes) -> None:
-        """Tells all workers to drop the task, or to stop it; that is recorded when this returns."""
+        """Tells all workers to drop the task, or to stop it; that is recorded when this returns. If
+        it is held or delayed, it is let go, so that a worker comes to it now."""
         await self._streams.control.put(cancel_key(task), b"", ttl=_CANCEL_TTL_S)
+        await self._streams.queue.release([task])
 
     async def flush(self) -> None:
         """Waits until all that was submitted is stored, or has failed. Raises why something could

@@ -33,6 +33,11 @@ class Job:
     """Since when it waits for an executor."""
     cancelled: bool = False
 
+    @property
+    def waited(self) -> bool:
+        """Whether the queue kept it back, for other tasks or for a time."""
+        return bool(self.call.after or self.call.delay_ms)
+
 
 class Ended(NamedTuple):
     """An attempt is over, says the executor: the function has returned (DONE) or raised."""

@@ -236,20 +236,20 @@ class Puller:
         await self._begin(jobs)
 
     async def _begin(self, jobs: Sequence[Job]) -> None:
-        plain = [job for job in jobs if not job.call.after]
+        plain = [job for job in jobs if not job.waited]
         self._ready(self._pacing.take(plain))
         if len(plain) < len(jobs):
-            await self._prepare([job for job in jobs if job.call.after])
+            await self._prepare([job for job in jobs if job.waited])
 
     async def _prepare(self, jobs: list[Job]) -> None:
-        """Jobs that come after others, and need what came of those."""
+        """Jobs that were kept back, and may need what came of others."""
         try:
             await self._arrivals.prepare(jobs)
         except BaseException as error:
             self._deliveries.give_back([GiveBack(job, PREPARE_DELAY_MS) for job in jobs])
             if not isinstance(error, PenstockError):
                 raise
-            _log.warning("results that tasks depend on cannot be read now: %s", error)
+            _log.warning("what tasks depend on cannot be read now: %s", error)
         else:
             self._ready(self._pacing.take(jobs))
 
