@@ -26,6 +26,7 @@ from penstock.tasks.losses import Losses
 from penstock.tasks.names import cancel_key
 from penstock.tasks.outbox import Outbox, Parcel, Shipment, Sink
 from penstock.tasks.replies import Replies
+from penstock.tasks.silence import Silence
 from penstock.tasks.streams import OpenStreams, open_streams
 from penstock.tasks.waiting import MOST_WAITING, Waiting, cancelled_error
 from penstock.tasks.watching.observer import Observer
@@ -90,6 +91,7 @@ class TaskLink:
         self._store = BlobStore(pieces, self._limits.directory)
         self._losses = Losses(self.outbox, self.waiting, self._streams.results)
         self._lookups = Lookups(self._streams.results, self.waiting)
+        self._silence = Silence(self.waiting, self._streams.control, task_set)
         replies = Replies(self._streams.replies, self.waiting, self._client, self._missed)
         await replies.locate()
         self._spawn(replies.run())
@@ -149,6 +151,11 @@ class TaskLink:
         while self._under_way < _UNDER_WAY and (shipment := self.outbox.take()) is not None:
             self._under_way += 1
             self._spawn(self._ship(shipment))
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._silence.idle and len(self.waiting):
+            self._spawn(self._silence.listen())
 
     async def _ship(self, shipment: Shipment) -> None:
         try:
@@ -215,6 +222,7 @@ class TaskLink:
         """Has `sink` told of an outcome that is kept, or will be."""
         self.waiting.join(task, sink)
         self._look_up(task)
+        self._listen()
 
     def _look_up(self, task: bytes) -> None:
         self._spawn(self._lookups.run(task))
