@@ -1,4 +1,4 @@
-"""Tasks that were cancelled while the queue kept them back: a worker gets them before their time."""
+"""Tasks that were cancelled while the queue kept them back come to a worker before their time."""
 
 from __future__ import annotations
 

@@ -102,6 +102,10 @@ class Retry(NamedTuple):
 
     job: Job
     delay_ms: int
+    outcome: bytes | None = None
+    """What is told of the attempt, or why it has nothing to tell. Neither: it was ended with its
+    worker, or for the sake of another."""
+    cause: Cause | None = None
 
 
 class GiveBack(NamedTuple):

@@ -25,7 +25,7 @@ def of_ended(job: Job, ended: Ended, chance: Chance) -> Finish | Retry:
     if ended.status == Status.DONE:
         return Finish(job, Status.DONE, ended.outcome)
     if job.attempt <= job.call.retries and not job.cancelled:
-        return Retry(job, backoff_ms(job, chance()))
+        return Retry(job, backoff_ms(job, chance()), ended.outcome)
     return Finish(job, Status.FAILED, ended.outcome)
 
 
@@ -41,7 +41,7 @@ def of_broken(job: Job, cause: Cause, chance: Chance) -> Finish | Retry:
         attempts = max(attempts, LOST_ATTEMPTS)
     if job.attempt < attempts:
         delay = backoff_ms(job, chance()) if job.attempt <= job.call.retries else 0
-        return Retry(job, delay)
+        return Retry(job, delay, None, cause)
     return Finish(job, Status.FAILED, None, cause)
 
 
