@@ -257,6 +257,22 @@ def test_a_delayed_message_is_released_by_its_id(fabric):
     assert queue.release(["a"]) == ["done"], "it is leased"
 
 
+def test_all_leases_that_cannot_be_extended_are_told(fabric):
+    queue = fabric.queue("q")
+    queue.push_many(values(40), ids=[f"id-{each}" for each in range(40)])
+    delivery = queue.pop_batch(40, lease=3600)
+    shards = list(dict.fromkeys(delivery.shards))
+    given_back = set(shards[::2])
+    lost = [row for row, shard in enumerate(delivery.shards) if shard in given_back]
+    delivery.extend(3600)
+    delivery.nack(rows=lost)
+    queue.flush()
+    asked = [*lost[:-1], *(row for row in range(len(delivery)) if row not in lost)]
+    with pytest.raises(LeaseLostError) as caught:
+        delivery.extend(3600, asked)
+    assert sorted(caught.value.rows) == lost[:-1]
+
+
 def test_delays_and_lifetimes(fabric):
     queue = fabric.queue("q")
     queue.push(b"soon", delay=0.3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.tasks.worker.making import done, job, raised
 
 from penstock.tasks.envelope import MAX_BACKOFF_MS, Status, read_failure, read_outcome
-from penstock.tasks.worker.jobs import Cause, Finish, Retry
+from penstock.tasks.worker.jobs import Cause, Finish, GiveBack, Retry
 from penstock.tasks.worker.outcomes import broken_outcome
 from penstock.tasks.worker.verdicts import (
     LOST_ATTEMPTS,
@@ -86,5 +86,13 @@ def test_outcomes_say_why(cause: Cause):
     wanted = Status.CANCELLED if cause is Cause.CANCELLED else Status.FAILED
     assert (outcome.status, outcome.attempt, outcome.worker) == (wanted, 2, "w")
     text = read_failure(outcome.result).text
-    told = {Cause.TIMEOUT: "1.5 s", Cause.CANCELLED: "cancelled", Cause.LOST: "2 attempts"}
+    told = {
+        Cause.TIMEOUT: "1.5 s", Cause.CANCELLED: "cancelled", Cause.LOST: "2 attempts",
+        Cause.LEASE: "lease",
+    }  # fmt: skip
     assert told[cause] in text
+
+
+def test_what_was_ended_for_its_lease_is_somebody_elses():
+    each = job(retries=5)
+    assert of_broken(each, Cause.LEASE, never) == GiveBack(each)

@@ -18,6 +18,7 @@ _log = logging.getLogger("penstock.worker")
 _CAUSES = {
     Cause.TIMEOUT: "it took too long, and was ended",
     Cause.LOST: "its executor died, or was killed",
+    Cause.LEASE: "its lease was lost, and it was ended",
 }
 
 

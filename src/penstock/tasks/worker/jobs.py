@@ -32,6 +32,8 @@ class Job:
     ready_us: int = 0
     """Since when it waits for an executor."""
     cancelled: bool = False
+    lost: bool = False
+    """Its lease is: somebody else has it, or will."""
 
     @property
     def waited(self) -> bool:
@@ -65,6 +67,9 @@ class Cause(Enum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     LOST = "lost"
+    """Its executor is."""
+    LEASE = "lease"
+    """That is lost."""
 
 
 class Send(NamedTuple):

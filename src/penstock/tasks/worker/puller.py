@@ -69,7 +69,7 @@ class Puller:
         self._settings = settings
         self._name = name
         self._failures = FailureLog(now_us)
-        self._deliveries = Deliveries(settings.lease_s, self.figures)
+        self._deliveries = Deliveries(settings.lease_s, self.figures, self._lease_lost)
         self._arrivals = Arrivals(fabric, streams)
         self._large = LargeValues(fabric, settings)
         self._completer = Completer(
@@ -286,6 +286,10 @@ class Puller:
 
     def _cancelled(self, task: bytes) -> None:
         self.dispatch.cancel(task, now_us())
+        self._act()
+
+    def _lease_lost(self, delivery: int, rows: Sequence[int]) -> None:
+        self.dispatch.lose(delivery, frozenset(rows))
         self._act()
 
     # --- effects ---------------------------------------------------------------------------
