@@ -60,6 +60,7 @@ class AsyncTaskApp(AsyncWatched):
         self._submitting: Submitting[AsyncTaskFuture[Any]] = Submitting(
             self._caller, self._new_future
         )
+        self._caller.runs_here = lambda: any(each.in_threads for each in self._workers)
         self._link = TaskLink(fabric, self._caller.client, self._limits)
         self._closed = False
 

@@ -66,6 +66,7 @@ class TaskApp(Watched):
         files, home = self._limits.directory is not None, f"{fabric.namespace}/{name}"
         self._caller = Caller.new(*self._secrets, files, home)
         self._submitting: Submitting[TaskFuture[Any]] = Submitting(self._caller, self._new_future)
+        self._caller.runs_here = lambda: any(each.in_threads for each in self._workers)
         self._closed = False
         self._portal = Portal(f"penstock-tasks-{name}")
         try:
