@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -25,19 +25,24 @@ from penstock.tasks.names import shown
 WAIT_S = 60.0
 
 
-class Pair(NamedTuple):
-    first: int
-    second: int
+class Pair(tuple[int, int]):
+    """No named tuple, but more than a tuple."""
+
+
+class Framed(pd.DataFrame):  # type: ignore[misc]  # pandas tells no types
+    """As some libraries have them."""
 
 
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (pd.DataFrame({"a": [1]}), r"a DataFrame .*pyarrow\.Table\.from_pandas"),
+        (Framed({"a": [1]}), r"a Framed .*pandas\.DataFrame\("),
+        (pd.DataFrame({"a": [1, "b"]}), "a DataFrame that Arrow cannot hold: .*one type"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "a DataFrame that Arrow .*name of its own"),
         (pd.Series([1]), r"a Series .*to_numpy"),
         (pd.Timestamp(0), r"a Timestamp .*to_pydatetime"),
         (Counter("aab"), r"a Counter .*dict\("),
-        (Pair(1, 2), r"a Pair .*dataclass"),
+        (Pair([1, 2]), r"a Pair .*dataclass"),
         ((each for each in "ab"), r"a generator .*list\("),
         (Future(), r"a Future .*its result"),
         (object(), "an object .*pickle_key"),

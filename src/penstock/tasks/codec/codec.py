@@ -15,8 +15,10 @@ from penstock.tasks.codec.classes import (
     enum_member,
     is_dataclass,
     is_enum,
+    is_named_tuple,
     is_struct,
     make_dataclass,
+    make_named_tuple,
     make_struct,
     trusted_class,
 )
@@ -165,6 +167,10 @@ class _Reading:
         path, held = self.nested(data, list)
         return make_dataclass(self._class(path, is_dataclass), held)
 
+    def named_tuple(self, data: memoryview) -> Any:
+        path, held = self.nested(data, list)
+        return make_named_tuple(self._class(path, is_named_tuple), held)
+
     def struct(self, data: memoryview) -> Any:
         path, held = self.nested(data, list)
         return make_struct(self._class(path, is_struct), held)
@@ -194,6 +200,7 @@ _READERS: dict[int, Callable[[_Reading, memoryview], Any]] = {
     Kind.ENUM: _Reading.enum,
     Kind.DATACLASS: _Reading.dataclass,
     Kind.STRUCT: _Reading.struct,
+    Kind.NAMED_TUPLE: _Reading.named_tuple,
     Kind.PARENT: _Reading.parent,
     Kind.PICKLE: _Reading.pickle,
     Kind.BLOB: _Reading.blob,
