@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import threading
 from itertools import count
@@ -27,6 +28,7 @@ from penstock.tasks.errors import (
     TaskSkippedError,
 )
 from penstock.tasks.names import streams_of
+from penstock.tasks.outbox import Shipment
 
 WAIT_S = 60.0
 KEY = b"sixteen bytes or more"
@@ -231,6 +233,25 @@ def test_what_the_queue_keeps_back_is_cancelled_at_once(
         with pytest.raises(TaskCancelledError):
             later.result(WAIT_S)
     assert (later.state, held.state, skipped.state) == ("cancelled", "cancelled", "skipped")
+
+
+def test_what_is_on_its_way_to_the_queue_is_cancelled_when_it_is_there(
+    fabric: penstock.Fabric, app: penstock.TaskApp
+) -> None:
+    link, go = app._link, asyncio.Event()
+    push = link._push
+
+    async def push_later(shipment: Shipment) -> None:
+        await go.wait()
+        await push(shipment)
+
+    link._push = push_later  # type: ignore[method-assign]
+    future = app.submit(functions.square, 1, delay=3600)
+    app._portal.call(asyncio.sleep(0))  # it is taken out of the outbox
+    assert not future.cancel()
+    app._portal.soon(go.set)
+    with TinyWorker(fabric), pytest.raises(TaskCancelledError):
+        future.result(WAIT_S)
 
 
 def test_delayed_tasks_are_sent_together(fabric: penstock.Fabric, app: penstock.TaskApp) -> None:

@@ -37,6 +37,7 @@ log = logging.getLogger("penstock.tasks")
 _UNDER_WAY = 4  # shipments; what is submitted meanwhile is sent together after the first of them
 _FETCHES = 4  # outcomes with large values that are read at a time
 _CANCEL_TTL_S = 86_400.0
+_MOST_UNWANTED = 10_000
 
 
 class LinkLimits(NamedTuple):
@@ -80,6 +81,7 @@ class TaskLink:
         self._jobs: set[asyncio.Task[None]] = set()
         self._closed = False
         self._gangs: AsyncQueue | None = None  # opened with the first gang
+        self._unwanted: dict[bytes, None] = {}  # cancelled, and maybe on their way to the queue
         self._unsent: PenstockError | None = None  # why something was lost that nobody waits for
 
     async def open(self, task_set: str, durability: str | None = None) -> None:
@@ -160,6 +162,8 @@ class TaskLink:
     async def _ship(self, shipment: Shipment) -> None:
         try:
             await self._push(shipment)
+            if self._unwanted and (late := self._unwanted.keys() & set(shipment.tasks)):
+                self._spawn(self._let_go(list(late)))
         except Exception as problem:  # whatever it is, those who wait must hear of it
             error = problem if isinstance(problem, PenstockError) else PenstockError(repr(problem))
             error.add_note("The task could not be submitted; see the error for what was stored.")
@@ -170,6 +174,8 @@ class TaskLink:
         finally:
             self._under_way -= 1
             self.outbox.finished(shipment)
+            if self.outbox.empty:
+                self._unwanted.clear()
             self.pump()
 
     async def _push(self, shipment: Shipment) -> None:
@@ -251,7 +257,19 @@ class TaskLink:
         """Tells all workers to drop the task, or to stop it; that is recorded when this returns. If
         it is held or delayed, it is let go, so that a worker comes to it now."""
         await self._streams.control.put(cancel_key(task), b"", ttl=_CANCEL_TTL_S)
-        await self._streams.queue.release([task])
+        self._unwanted[task] = None
+        if len(self._unwanted) > _MOST_UNWANTED:
+            del self._unwanted[next(iter(self._unwanted))]
+        (found,) = await self._streams.queue.release([task])
+        if found != "unknown" or self.outbox.empty:
+            self._unwanted.pop(task, None)
+
+    async def _let_go(self, tasks: list[bytes]) -> None:
+        """Tasks were cancelled while they were on their way to the queue, which has them now."""
+        try:
+            await self._streams.queue.release(tasks)
+        except PenstockError as error:
+            log.warning("cancelled tasks end when their time has come: %s", error)
 
     async def flush(self) -> None:
         """Waits until all that was submitted is stored, or has failed. Raises why something could
