@@ -90,8 +90,10 @@ class ConflictError(PenstockError):
 
 
 class LeaseLostError(ConflictError):
-    """The lease ran out or was superseded; the acknowledgement was refused."""
+    """The lease ran out or was superseded; the acknowledgement was refused. `rows`: of a delivery
+    whose leases were to be extended, all whose leases are lost."""
 
+    rows: tuple[int, ...] = ()
     code = 31
     advice = "Another delivery counts now; extend the lease during long work, or lengthen it."
 

@@ -234,3 +234,4 @@ def test_json_is_all_that_goes_to_standard_output() -> None:
         [*command, "--messages", "4000"], capture_output=True, text=True, check=True, timeout=60
     )
     assert json.loads(done.stdout)["figures"]["loop"]["median"] > 0
+    assert done.stderr == "bench 1 of 1: loop\n", "how far it is, where no bar can be drawn"

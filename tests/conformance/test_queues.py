@@ -246,6 +246,33 @@ def test_held_messages_are_released_by_their_ids(fabric):
         queue.push(b"x", hold=True)
 
 
+def test_a_delayed_message_is_released_by_its_id(fabric):
+    queue = fabric.queue("q")
+    queue.push(b"later", id="a", delay=3600)
+    queue.push(b"no id", delay=3600)
+    queue.push(b"now", id="b")
+    assert queue.release(["a", "b", "nobody"]) == ["released", "done", "unknown"]
+    assert counted(queue, ready=2, delayed=1)
+    assert sorted(message.value for message in pop_all(queue, 2)) == [b"later", b"now"]
+    assert queue.release(["a"]) == ["done"], "it is leased"
+
+
+def test_all_leases_that_cannot_be_extended_are_told(fabric):
+    queue = fabric.queue("q")
+    queue.push_many(values(40), ids=[f"id-{each}" for each in range(40)])
+    delivery = queue.pop_batch(40, lease=3600)
+    shards = list(dict.fromkeys(delivery.shards))
+    given_back = set(shards[::2])
+    lost = [row for row, shard in enumerate(delivery.shards) if shard in given_back]
+    delivery.extend(3600)
+    delivery.nack(rows=lost)
+    queue.flush()
+    asked = [*lost[:-1], *(row for row in range(len(delivery)) if row not in lost)]
+    with pytest.raises(LeaseLostError) as caught:
+        delivery.extend(3600, asked)
+    assert sorted(caught.value.rows) == lost[:-1]
+
+
 def test_delays_and_lifetimes(fabric):
     queue = fabric.queue("q")
     queue.push(b"soon", delay=0.3)

@@ -154,9 +154,11 @@ class QueueMachine(RuleBasedStateMachine):
             self._push(self._place(shard, used), 1, key=used)
 
     @precondition(lambda self: self.ordered == "no")
-    @rule(key=IDS, hold=st.booleans())
-    def push_with_id(self, key: bytes, hold: bool) -> None:
-        self._push(self.node.fabric.kernel.shard_of(key).id, 1, PushExtra(key, hold))
+    @rule(key=IDS, hold=st.booleans(), delay_ms=st.sampled_from([0, 2000, 50_000]))
+    def push_with_id(self, key: bytes, hold: bool, delay_ms: int) -> None:
+        delay_us = 0 if hold else delay_ms * 1000
+        place = self.node.fabric.kernel.shard_of(key).id
+        self._push(place, 1, PushExtra(key, hold), delay_us=delay_us)
 
     @precondition(lambda self: self.sent)
     @rule(back=st.integers(0, 5))
@@ -333,10 +335,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(key=IDS)
     def release(self, key: bytes) -> None:
         self._commit_all()
-        held = [message for message in self.model.all("held") if message.id == key]
-        expected = "released" if held else "done" if key in self.ids else "unknown"
+        kept = [message for message in self.model.all("held", "delayed") if message.id == key]
+        expected = "released" if kept else "done" if key in self.ids else "unknown"
         assert self.node.call(m.Release(self.queue, [key])) == [expected]
-        for message in held:
+        for message in kept:
             message.state = "ready"
 
     # --- time and crashes ------------------------------------------------------------------

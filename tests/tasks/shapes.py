@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
+from collections import namedtuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,6 +41,14 @@ class Frozen:
 class Record(msgspec.Struct, frozen=True):
     key: str
     value: Any = None
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any = 0
+
+
+Spot = namedtuple("Spot", ["x", "y"])  # as old code has them
 
 
 class Exploding:

@@ -13,7 +13,7 @@ from tests.tasks.tiny_worker import TinyWorker
 
 import penstock
 from penstock import aio
-from penstock.errors import ClosedError
+from penstock.errors import ClosedError, InvalidError
 from penstock.tasks.errors import SerialisationError, TaskCancelledError, TaskFailedError
 
 WAIT_S = 60.0
@@ -176,5 +176,19 @@ def test_closing_ends_what_waits(fabric: penstock.Fabric) -> None:
             await futures[0]
         with pytest.raises(ClosedError):
             await app.submit(functions.square, 3)
+
+    run(fabric, script, worker=False)
+
+
+def test_what_cannot_work_is_refused_at_once(fabric: penstock.Fabric) -> None:
+    other = fabric.tasks("other")
+
+    async def script(app: aio.AsyncTaskApp) -> None:
+        with pytest.raises(InvalidError, match="'x'"):
+            await app.submit(functions.square)
+        with pytest.raises(InvalidError, match="too many"):
+            app.map(functions.square, [1], [2])
+        with pytest.raises(SerialisationError, match="default/other"):
+            await app.submit(functions.square, other.post(functions.square, 1))
 
     run(fabric, script, worker=False)

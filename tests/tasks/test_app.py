@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import threading
 from itertools import count
@@ -24,8 +25,10 @@ from penstock.tasks.errors import (
     SerialisationError,
     TaskCancelledError,
     TaskFailedError,
+    TaskSkippedError,
 )
 from penstock.tasks.names import streams_of
+from penstock.tasks.outbox import Shipment
 
 WAIT_S = 60.0
 KEY = b"sixteen bytes or more"
@@ -208,6 +211,53 @@ def test_workers_are_told_to_drop_what_was_sent(
     with TinyWorker(fabric), pytest.raises(TaskCancelledError):
         future.result(WAIT_S)
     assert future.cancelled()
+
+
+def test_what_the_queue_keeps_back_is_cancelled_at_once(
+    fabric: penstock.Fabric, app: penstock.TaskApp
+) -> None:
+    """A delayed task, and one that is held for it; children go by their policy."""
+    later = app.submit(functions.square, 1, delay=3600)
+    held = app.submit(functions.square, later)
+    skipped = app.submit(functions.square, held, on_failure="skip")
+    run = app.submit(functions.combine, 1, [held], on_failure="run")
+    with TinyWorker(fabric):
+        assert not held.cancel()
+        with pytest.raises(TaskCancelledError):
+            held.result(WAIT_S)
+        with pytest.raises(TaskSkippedError):
+            skipped.result(WAIT_S)
+        assert run.result(WAIT_S) == 1
+        assert not later.done(), "it was not asked for"
+        app.cancel(later.id)
+        with pytest.raises(TaskCancelledError):
+            later.result(WAIT_S)
+    assert (later.state, held.state, skipped.state) == ("cancelled", "cancelled", "skipped")
+
+
+def test_what_is_on_its_way_to_the_queue_is_cancelled_when_it_is_there(
+    fabric: penstock.Fabric, app: penstock.TaskApp
+) -> None:
+    link, go = app._link, asyncio.Event()
+    push = link._push
+
+    async def push_later(shipment: Shipment) -> None:
+        await go.wait()
+        await push(shipment)
+
+    link._push = push_later  # type: ignore[method-assign]
+    future = app.submit(functions.square, 1, delay=3600)
+    app._portal.call(asyncio.sleep(0))  # it is taken out of the outbox
+    assert not future.cancel()
+    app._portal.soon(go.set)
+    with TinyWorker(fabric), pytest.raises(TaskCancelledError):
+        future.result(WAIT_S)
+
+
+def test_delayed_tasks_are_sent_together(fabric: penstock.Fabric, app: penstock.TaskApp) -> None:
+    futures = [app.submit(functions.square, each, delay=0.01) for each in range(20)]
+    with TinyWorker(fabric):
+        assert app.gather(futures, WAIT_S) == [each * each for each in range(20)]
 
 
 def test_futures_are_those_of_the_standard_library(

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
-from tests.tasks.shapes import Colour, Frozen, Level, Point, Record, Rights
+from tests.tasks.shapes import Colour, Frozen, Level, Pair, Point, Record, Rights, Spot
 
 from penstock.errors import PenstockError
 from penstock.tasks.codec import Codec, Parent
@@ -58,6 +58,8 @@ def nested(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.builds(Point, values, values),
         st.builds(Frozen, st.text(max_size=3), values),
         st.builds(Record, st.text(max_size=3), values),
+        st.builds(Pair, values, values),
+        st.builds(Spot, values, values),
     )
 
 

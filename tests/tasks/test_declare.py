@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,8 +165,15 @@ def test_a_script_goes_by_the_stem_of_its_file(tmp_path: Path, how: str) -> None
 
 
 @pytest.mark.parametrize(("called", "typed"), [(["-c", SCRIPT], ""), (["-"], SCRIPT)])
-def test_what_is_typed_at_a_prompt_is_refused(called: list[str], typed: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, *called], input=typed, capture_output=True, text=True, check=False
-    )
-    assert "typed at a prompt" in ran.stderr
+def test_what_is_typed_at_a_prompt_goes_by_a_name_of_its_process(
+    called: list[str], typed: str
+) -> None:
+    told = set()
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, *called], input=typed, capture_output=True, text=True, check=True
+        )
+        found = re.fullmatch(r"(<prompt \w+>):job \1:Thing True\n", ran.stdout)
+        assert found, ran.stdout
+        told.add(found[1])
+    assert len(told) == 2, "nobody else takes something else for it"

@@ -37,6 +37,36 @@ if __name__ == "__main__":
         with app.worker(concurrency=1, kind=sys.argv[2]):
             print(app.submit(double, 21).result(30))
 '''
+TYPED = """
+import sys, penstock
+from dataclasses import dataclass
+from penstock.errors import InvalidError
+
+@dataclass
+class Point:
+    x: int
+
+@penstock.task
+def double(point):
+    return Point(2 * point.x)
+
+with penstock.open(sys.argv[1]) as fabric, fabric.tasks() as app:
+    for refused in (lambda: app.submit(double, Point(1)), lambda: app.worker()):
+        try:
+            refused()
+        except InvalidError as error:
+            print(error)
+    with app.worker(concurrency=1, kind=sys.argv[2]):
+        print(app.submit(double, Point(21)).result(30))
+        @penstock.task
+        def late():
+            return "typed later"
+        print(app.submit(late).result(30))
+    try:
+        app.submit(double, Point(1))
+    except InvalidError:
+        print("nobody is left")
+"""
 UNGUARDED = """
 import penstock
 
@@ -168,3 +198,20 @@ def test_a_module_may_open_its_app_while_a_worker_loads_it(tmp_path: Path):
     script.write_text(text, encoding="utf-8")
     loading.load(str(script))
     sys.modules.pop("with_an_app").fabric.close()
+
+
+@pytest.mark.parametrize("kind", ["thread", "async"])
+def test_what_is_typed_at_a_prompt_runs_in_threads_of_its_process(
+    tmp_path: Path, kind: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-", str(tmp_path / "data"), kind],
+        input=TYPED, capture_output=True, text=True, check=False, timeout=WAIT_S * 3,
+    )  # fmt: skip
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 5, ran.stderr
+    for line in lines[:2]:
+        assert 'into a notebook, where other' in line
+        assert 'app.worker(kind="thread")' in line
+    assert lines[0].startswith("double is typed")
+    assert lines[2:] == ["Point(x=42)", "typed later", "nobody is left"]

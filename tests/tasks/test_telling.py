@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -25,19 +25,24 @@ from penstock.tasks.names import shown
 WAIT_S = 60.0
 
 
-class Pair(NamedTuple):
-    first: int
-    second: int
+class Pair(tuple[int, int]):
+    """No named tuple, but more than a tuple."""
+
+
+class Framed(pd.DataFrame):  # type: ignore[misc]  # pandas tells no types
+    """As some libraries have them."""
 
 
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (pd.DataFrame({"a": [1]}), r"a DataFrame .*pyarrow\.Table\.from_pandas"),
+        (Framed({"a": [1]}), r"a Framed .*pandas\.DataFrame\("),
+        (pd.DataFrame({"a": [1, "b"]}), "a DataFrame that Arrow cannot hold: .*one type"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "a DataFrame that Arrow .*name of its own"),
         (pd.Series([1]), r"a Series .*to_numpy"),
         (pd.Timestamp(0), r"a Timestamp .*to_pydatetime"),
         (Counter("aab"), r"a Counter .*dict\("),
-        (Pair(1, 2), r"a Pair .*dataclass"),
+        (Pair([1, 2]), r"a Pair .*dataclass"),
         ((each for each in "ab"), r"a generator .*list\("),
         (Future(), r"a Future .*its result"),
         (object(), "an object .*pickle_key"),
@@ -98,3 +103,16 @@ def test_who_finds_no_node_is_told_to_look_for_one() -> None:
 
     with pytest.raises(DeadlineError, match=r"no connection: refused .*penstock serve"):
         Dialer(refused, new_hello("")).connect(0.0)
+
+
+def test_a_future_of_another_task_set_is_refused(fabric: penstock.Fabric) -> None:
+    """The queue of one would wait for a table that the other never writes."""
+    here, there = fabric.tasks("here"), fabric.tasks("there")
+    twin = fabric.tasks("here")
+    future, posted = there.submit(functions.square, 1), there.post(functions.square, 1)
+    for parent in (future, posted):
+        with pytest.raises(SerialisationError, match=r"arguments\[0\]\[1\].*/there'.*/here'"):
+            here.submit(functions.total, [1, parent])
+        with pytest.raises(InvalidError, match="is of the task set 'default/there'"):
+            here.future(parent)  # type: ignore[arg-type]
+    assert twin.submit(functions.square, here.post(functions.square, 1)).state == "submitted"

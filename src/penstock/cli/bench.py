@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from contextlib import ExitStack
@@ -46,12 +47,17 @@ def run(settings: Settings, console: Console) -> Results:
             console=console,
             auto_refresh=False,
             transient=True,
+            disable=not console.is_terminal,
         )
         task = progress.add_task("bench", total=len(chosen) * settings.repeats)
+        number = itertools.count(1)
         with progress:
 
             def next_one(name: str) -> None:
                 progress.update(task, advance=1, description=name, refresh=True)
+                if not console.is_terminal:
+                    whole = len(chosen) * settings.repeats
+                    typer.echo(f"bench {next(number)} of {whole}: {name}", err=True)
 
             run_rounds(chosen, settings.repeats, results, next_one)
     return results

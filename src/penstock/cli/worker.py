@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -97,7 +98,9 @@ def worker(
     """Run tasks until SIGTERM or Ctrl-C. Then nothing more is begun, what waits here goes back to
     the queue at once, and what runs may end within --drain; the second time, the worker ends now.
     """
-    logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    over = "\r\x1b[K" if sys.stderr.isatty() else ""  # the line that tells how it goes
+    log_format = f"{over}%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level="WARNING", format=log_format)
     with told_errors(json):
         from penstock.cli.worker_run import Gangs, work
         from penstock.client.aio import connect

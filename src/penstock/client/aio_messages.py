@@ -109,9 +109,11 @@ class AsyncDelivery(LeasedBatch):
     def extend(
         self, seconds: float, rows: Sequence[int] | Rows | None = None
     ) -> Awaitable[None]:
-        """Makes all leases, or those of some rows, end that long from now; LeaseLostError if one
-        was lost. A lease that covers more rows is that long for all of them."""
-        return self._settle(Settle.EXTEND, lease_ms(seconds), rows)
+        """Makes all leases, or those of some rows, end that long from now; LeaseLostError if some
+        were lost: its `rows` are all of those, and the others are extended. A lease that covers
+        more rows is that long for all of them."""
+        outcome: Awaitable[None] = self._settler.run(self._extended(lease_ms(seconds), rows))
+        return outcome
 
     def _settle(
         self, op: Settle, arg: int = 0, rows: Sequence[int] | Rows | None = None

@@ -89,7 +89,7 @@ class Delivery(LeasedBatch):
         self._settler.flush()
 
     def extend(self, seconds: float, rows: Sequence[int] | Rows | None = None) -> None:
-        """Makes all leases, or those of some rows, end that long from now; LeaseLostError if one
-        was lost. A lease that covers more rows is that long for all of them."""
-        items = self._items(Settle.EXTEND, lease_ms(seconds), rows)
-        self._settler.run(settle(self._settler, items))
+        """Makes all leases, or those of some rows, end that long from now; LeaseLostError if some
+        were lost: its `rows` are all of those, and the others are extended. A lease that covers
+        more rows is that long for all of them."""
+        self._settler.run(self._extended(lease_ms(seconds), rows))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from penstock.client.settle import Settler
+from penstock.client.settle import Settler, refused_of
+from penstock.client.steps import Steps
 from penstock.core.runs import full, mask_of, rows_of
-from penstock.errors import InvalidError, ProtocolError
+from penstock.errors import InvalidError, LeaseLostError, ProtocolError
 from penstock.wire.batch import MAX_BASE_BITS, Batch, Columns
 from penstock.wire.columns import Longs, Rows
-from penstock.wire.frames import COUNT, FRAME_BYTES, GRANT, GrantHead, SettleItem
+from penstock.wire.frames import COUNT, FRAME_BYTES, GRANT, GrantHead, Settle, SettleItem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -271,6 +272,37 @@ class LeasedBatch:
         if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < count:
             raise InvalidError(f"rows of this delivery are 0 to {count - 1}")
         return _chosen(self._granted, op, mask_of(chosen), arg)
+
+
+    def _extended(self, lease: int, rows: Sequence[int] | Rows | None = None) -> Steps[None]:
+        """Extends leases of all messages, or of those in some rows; LeaseLostError names all rows
+        whose leases are lost."""
+        items = self._items(Settle.EXTEND, lease, rows)
+        refused = yield from refused_of(self._settler, items)
+        for _, error in refused:
+            if isinstance(error, LeaseLostError):
+                lost = [item for item, why in refused if isinstance(why, LeaseLostError)]
+                error.rows = tuple(self._rows_of(lost))
+            raise error
+
+    def _rows_of(self, items: Iterable[SettleItem]) -> Iterator[int]:
+        by_grant: dict[tuple[int, int], list[SettleItem]] = {}
+        for item in items:
+            by_grant.setdefault((item.shard, item.grant), []).append(item)
+        places = (
+            each
+            for part in self._granted
+            for each in zip(part.owners, part.positions, strict=True)
+        )
+        for row, (owner, position) in enumerate(places):
+            found = by_grant.get((owner.shard, owner.grant), ())
+            if any(_covers(item, position) for item in found):
+                yield row
+
+
+def _covers(item: SettleItem, position: int) -> bool:
+    at = position - item.position
+    return 0 <= at < item.count and (not item.mask or bool(item.mask >> at & 1))
 
 
 def _chosen(parts: Iterable[Part], op: int, mask: int, arg: int) -> list[SettleItem]:

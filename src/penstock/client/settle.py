@@ -101,7 +101,7 @@ def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
 class SettleRequest(Request):
     """One SETTLE; `refusals` is filled when the answer has come."""
 
-    __slots__ = ("_sent", "_settler", "fence", "items", "refusals")
+    __slots__ = ("_sent", "_settler", "fence", "items", "refusals", "refused_items")
 
     def __init__(self, settler: Settler, items: list[SettleItem], fence: bool = False) -> None:
         """`fence`: in a cluster it goes to all nodes, for the sake of what they send before."""
@@ -111,6 +111,7 @@ class SettleRequest(Request):
         self.fence = fence
         self.items = items
         self.refusals: list[Refusal] = []
+        self.refused_items: list[SettleItem] = []  # in the same order
 
     @property
     def stream(self) -> int:
@@ -150,6 +151,7 @@ class SettleRequest(Request):
 
     def _refuse(self, item: SettleItem, error: PenstockError) -> None:
         self.refusals.append(Refusal(item.shard, item.position, item.messages, error))
+        self.refused_items.append(item)
 
 
 class Settler:
@@ -270,13 +272,23 @@ def settle(settler: Settler, items: list[SettleItem], *, fence: bool = False) ->
     LeaseLostError or another ConflictError if one of `items` was refused. `fence`: asks the node
     even if there is nothing to settle, for the sake of all that it sends before the answer.
     """
+    for _, error in (yield from refused_of(settler, items, fence=fence)):
+        raise error
+
+
+def refused_of(
+    settler: Settler, items: list[SettleItem], *, fence: bool = False
+) -> Steps[list[tuple[SettleItem, PenstockError]]]:
+    """As `settle`, but tells which of the items were refused, and why."""
     starts = range(0, len(items) or int(fence), _MAX_ITEMS)
     requests = [SettleRequest(settler, items[at : at + _MAX_ITEMS], fence) for at in starts]
     yield from _committed([*settler.drain(), *requests])
     settler.notify()
-    for request in requests:
-        if request.refusals:
-            raise request.refusals[0].error
+    return [
+        (item, refusal.error)
+        for request in requests
+        for item, refusal in zip(request.refused_items, request.refusals, strict=True)
+    ]
 
 
 def give_back(settler: Settler, items: list[SettleItem], *, fence: bool = False) -> Steps[None]:

@@ -222,7 +222,7 @@ class Control:
         return moved
 
     def release(self, call: m.Release) -> list[str]:
-        """Makes held messages available, by id."""
+        """Makes held and delayed messages available, by id."""
         stream = self.kernel.stream(call.stream, "queue")
         return [self._release(stream, key) for key in call.ids]
 
@@ -231,9 +231,12 @@ class Control:
         if queue is None:
             return "unknown"
         run = queue.held.get(key)
-        if run is None:
-            return "unknown" if queue.ids.find(key) is None else "done"
-        self.queues.change(stream, queue, [Change(Op.RELEASE, run.span, 0, run.position)])
+        if run is not None:
+            self.queues.change(stream, queue, [Change(Op.RELEASE, run.span, 0, run.position)])
+        elif (position := queue.ids.find(key)) is None:
+            return "unknown"
+        elif not rules.make_due_now(queue, position):
+            return "done"
         self.queues.arrived(queue)
         return "released"
 

@@ -201,6 +201,15 @@ def make_due(queue: QueueShard, now_us: int) -> bool:
     return bool(ready)
 
 
+def make_due_now(queue: QueueShard, position: int) -> bool:
+    """A delayed message becomes ready before its time; whether it was delayed. As with those whose
+    time has come, no record says so: it is the lease of a message that counts."""
+    run = queue.delayed.remove(position)
+    if run is not None:
+        queue.returned.add(run)
+    return run is not None
+
+
 def next_due(queue: QueueShard, now_us: int) -> int | None:
     """When `overdue` or `make_due` may have something to do; what was left of leases: soon."""
     ttl = queue.ttl[0][0] if queue.ttl else None

@@ -55,10 +55,12 @@ class AsyncTaskApp(AsyncWatched):
         self._secrets = (pickle_key, package_names(allow))
         self._workers: list[AsyncWorkerHere] = []
         self._limits = checked_limits(outstanding, patience, directory)
-        self._caller = Caller.new(*self._secrets, self._limits.directory is not None)
+        files, home = self._limits.directory is not None, f"{fabric.namespace}/{name}"
+        self._caller = Caller.new(*self._secrets, files, home)
         self._submitting: Submitting[AsyncTaskFuture[Any]] = Submitting(
             self._caller, self._new_future
         )
+        self._caller.runs_here = lambda: any(each.in_threads for each in self._workers)
         self._link = TaskLink(fabric, self._caller.client, self._limits)
         self._closed = False
 
@@ -159,7 +161,7 @@ class AsyncTaskApp(AsyncWatched):
         """Has workers call the function with each item; the results, as they are iterated over. As
         `TaskApp.map`."""
         options = CallOptions(priority=priority, retries=retries, timeout=timeout)
-        form, terms = self._submitting.mapped(function, options)
+        form, terms = self._submitting.mapped(function, options, len(iterables))
         arrived = asyncio.Event()
         items = Mapping(self._caller, form, zipped(iterables), terms, arrived.set, batch)
         return AsyncTaskResults(items, self._offer, arrived, self._link.large_of)

@@ -63,8 +63,10 @@ class TaskApp(Watched):
         self._secrets = (pickle_key, package_names(allow))
         self._workers: list[WorkerHere] = []
         self._limits = checked_limits(outstanding, patience, directory)
-        self._caller = Caller.new(*self._secrets, self._limits.directory is not None)
+        files, home = self._limits.directory is not None, f"{fabric.namespace}/{name}"
+        self._caller = Caller.new(*self._secrets, files, home)
         self._submitting: Submitting[TaskFuture[Any]] = Submitting(self._caller, self._new_future)
+        self._caller.runs_here = lambda: any(each.in_threads for each in self._workers)
         self._closed = False
         self._portal = Portal(f"penstock-tasks-{name}")
         try:
@@ -196,7 +198,7 @@ class TaskApp(Watched):
         whatever the length. They are sent in bundles of `batch`. Outcomes are not kept.
         """
         options = CallOptions(priority=priority, retries=retries, timeout=timeout)
-        form, terms = self._submitting.mapped(function, options)
+        form, terms = self._submitting.mapped(function, options, len(iterables))
         arrived = threading.Event()
         items = Mapping(self._caller, form, zipped(iterables), terms, arrived.set, batch)
         return TaskResults(items, self._offer, arrived, self._read)

@@ -15,7 +15,7 @@ from penstock.tasks.blobs.blob import ARGUMENTS_S, INLINE_BYTES, Blob, Large, ne
 from penstock.tasks.codec import Codec
 from penstock.tasks.declare import Task, Trust, name_of
 from penstock.tasks.envelope import TaskCall, encode
-from penstock.tasks.importing import path_of
+from penstock.tasks.importing import is_typed, path_of, typed_error
 from penstock.tasks.names import CLIENT_BYTES, NOBODY, reply_partition, task_id_of
 from penstock.tasks.options import TaskOptions, checked_retries, checked_timeout
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_PRIORITY
@@ -77,15 +77,20 @@ class Caller:
         self.codec = codec
         self._trust = trust
         self._files = files
+        self.runs_here: Callable[[], bool] = lambda: False
+        """Whether this process has a worker whose executors know all that it knows."""
         self._partition = reply_partition(client)
         self._numbers = itertools.count(1)
 
     @classmethod
-    def new(cls, pickle_key: bytes | None, allow: Iterable[str], files: bool = False) -> Caller:
+    def new(
+        cls, pickle_key: bytes | None, allow: Iterable[str], files: bool = False, home: str = ""
+    ) -> Caller:
         """One with an id of its own. `allow`: packages whose classes results may be of, besides
-        those of the functions that are called."""
+        those of the functions that are called. `home`: the task set that is called."""
         trust = Trust(allow)
-        return cls(secrets.token_bytes(CLIENT_BYTES), Codec(trust, pickle_key), trust, files)
+        codec = Codec(trust, pickle_key, home)
+        return cls(secrets.token_bytes(CLIENT_BYTES), codec, trust, files)
 
     def new_id(self) -> bytes:
         """The id of the client's next task."""
@@ -101,6 +106,8 @@ class Caller:
         """Checks a function and what was said of it. `keep_s`: how long the outcome is kept if
         neither the submission nor the declaration says."""
         name = name_of(function)
+        if is_typed(name) and not self.runs_here():
+            raise typed_error(name.partition(":")[2])
         declared = function.options if isinstance(function, Task) else _UNDECLARED
         plain = function.function if isinstance(function, Task) else function
         self._trust.add(path_of(plain))  # its results may be of its own classes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from penstock.errors import InvalidError
-from penstock.tasks.importing import loadable, package_of, path_of
+from penstock.tasks.importing import is_typed, loadable, module_path, package_of, path_of
 from penstock.tasks.options import DEFAULT_BACKOFF_S, TaskOptions, checked_options
 
 P = ParamSpec("P")
@@ -67,8 +67,13 @@ class Registry:
         return sorted(self._tasks)
 
     def modules(self) -> list[str]:
-        """What a worker has to load to have the same tasks: names of modules, and files."""
-        return sorted({loadable(each.function.__module__) for each in self._tasks.values()})
+        """What a worker has to load to have the same tasks: names of modules, and files. What is
+        typed at a prompt cannot be loaded."""
+        modules = {each.function.__module__ for each in self._tasks.values()}
+        return sorted(loadable(each) for each in modules if not is_typed(module_path(each)))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
 
     def has_package(self, package: str) -> bool:
         """Whether a module of this top-level package has declared a task."""

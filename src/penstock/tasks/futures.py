@@ -23,9 +23,10 @@ R_co = TypeVar("R_co", covariant=True)
 class TaskRef(Parent):
     """A task by its id: as an argument of another submission, it stands for the result."""
 
-    def __init__(self, task: bytes, kept: bool = True) -> None:
+    def __init__(self, task: bytes, kept: bool = True, home: str = "") -> None:
         self.id = task
         self.kept = kept
+        self.home = home
 
     def __repr__(self) -> str:
         return f"<task {shown(self.id)}>"
@@ -39,6 +40,7 @@ class TaskHandle(Parent):
     def __init__(self, task: bytes, codec: Codec, function: str = "", kept: bool = True) -> None:
         self.id = task
         self.kept = kept
+        self.home = codec.home
         self.function = function
         self.outcome: TaskOutcome | None = None
         """Attempt, worker and times, once the task has ended."""

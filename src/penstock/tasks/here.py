@@ -14,6 +14,7 @@ from penstock.errors import InvalidError
 from penstock.tasks.blobs.files import Directory
 from penstock.tasks.declare import registry
 from penstock.tasks.gangs.places import GangPlaces, open_places, run_both
+from penstock.tasks.importing import typed_error
 from penstock.tasks.portal import Portal
 from penstock.tasks.worker.puller import Puller
 from penstock.tasks.worker.settings import Kind, WorkerSettings
@@ -29,11 +30,13 @@ def settings_here(
 ) -> WorkerSettings:  # fmt: skip
     """Of a worker that knows the tasks that this program has declared, if no modules are named."""
     chosen = tuple(modules) or tuple(registry.modules())
-    if not chosen:
+    if not chosen and not len(registry):
         raise InvalidError(
             "this program has declared no tasks",
             advice="Decorate functions with @penstock.task, or name the modules that do.",
         )
+    if not chosen and kind == "process":
+        raise typed_error("every task of this program")
     return WorkerSettings(
         chosen, task_set, concurrency or os.cpu_count() or 1, kind, tuple(allow),
         drain_s=drain_s, pickle_key=pickle_key,
@@ -52,6 +55,11 @@ class AsyncWorkerHere:
         self._puller: Puller | None = None
         self._places: GangPlaces | None = None
         self._running: asyncio.Task[None] | None = None
+
+    @property
+    def in_threads(self) -> bool:
+        """Whether it runs, in threads of this process: what is typed at a prompt, too."""
+        return self._running is not None and self._settings.kind != "process"
 
     async def open(self) -> Self:
         """Returns when the first executor is ready; UnavailableError, with the reason, if none
@@ -101,6 +109,11 @@ class WorkerHere:
         self._portal = portal
         self._closed = False
         portal.call(worker.open())
+
+    @property
+    def in_threads(self) -> bool:
+        """As `AsyncWorkerHere.in_threads`."""
+        return self._worker.in_threads
 
     def close(self) -> None:
         """As `AsyncWorkerHere.close`."""

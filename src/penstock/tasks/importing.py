@@ -1,11 +1,14 @@
 """Functions and classes by import path, the same on both sides of the wire.
 
 A script that is run directly is `__main__` there and something else on a worker that was given its
-file: in paths it goes by the module name or the stem of its file.
+file: in paths it goes by the module name or the stem of its file. What is typed at a prompt or into
+a notebook has no file; it goes by a name that no other process has, so that nobody takes something
+else for it.
 """
 
 from __future__ import annotations
 
+import secrets
 import sys
 from pathlib import PurePath
 from types import ModuleType
@@ -14,6 +17,8 @@ from penstock.errors import InvalidError
 
 _MAIN = "__main__"
 _SEPARATOR = ":"
+_PROMPT = "<prompt "  # as no file is called
+_OWN_PROMPT = f"{_PROMPT}{secrets.token_hex(6)}>"
 
 
 def path_of(thing: object) -> str:
@@ -44,19 +49,30 @@ def module_path(module: str) -> str:
         return str(spec.name).removesuffix(f".{_MAIN}")
     file = getattr(main, "__file__", None)
     if not file or file.startswith("<"):  # such as <stdin>
-        raise InvalidError(
-            "what is typed at a prompt cannot be imported by a worker",
-            advice="Put the function into a file, and give that file to the worker.",
-        )
+        return _OWN_PROMPT
     return PurePath(file).stem
 
 
+def is_typed(path: str) -> bool:
+    """Whether a path leads to something that was typed at a prompt: that of any process."""
+    return path.startswith(_PROMPT)
+
+
+def typed_error(name: str) -> InvalidError:
+    """Why something that was typed at a prompt cannot be run."""
+    return InvalidError(
+        f"{name} is typed at a prompt or into a notebook, where other processes cannot import it",
+        advice="Put it into a module or a file and import it here (in a notebook, `%%writefile "
+        'tasks.py`); or run it in threads of this process: app.worker(kind="thread").',
+    )
+
+
 def loadable(module: str) -> str:
-    """What a worker has to be given to load a module of this process: a name, or a file."""
+    """What a worker has to be given to load a module of this process, which is not typed at a
+    prompt: a name, or a file."""
     main = sys.modules[_MAIN]
     if module != _MAIN or getattr(main, "__spec__", None) is not None:
         return module_path(module)
-    module_path(module)  # raises if there is no file
     return str(main.__file__)
 
 
@@ -86,7 +102,4 @@ def _loaded_module(name: str) -> ModuleType | None:
     module = sys.modules.get(name)
     if module is not None or _MAIN not in sys.modules:
         return module
-    try:
-        return sys.modules[_MAIN] if module_path(_MAIN) == name else None
-    except InvalidError:
-        return None
+    return sys.modules[_MAIN] if module_path(_MAIN) == name else None

@@ -26,6 +26,7 @@ from penstock.tasks.losses import Losses
 from penstock.tasks.names import cancel_key
 from penstock.tasks.outbox import Outbox, Parcel, Shipment, Sink
 from penstock.tasks.replies import Replies
+from penstock.tasks.silence import Silence
 from penstock.tasks.streams import OpenStreams, open_streams
 from penstock.tasks.waiting import MOST_WAITING, Waiting, cancelled_error
 from penstock.tasks.watching.observer import Observer
@@ -36,6 +37,7 @@ log = logging.getLogger("penstock.tasks")
 _UNDER_WAY = 4  # shipments; what is submitted meanwhile is sent together after the first of them
 _FETCHES = 4  # outcomes with large values that are read at a time
 _CANCEL_TTL_S = 86_400.0
+_MOST_UNWANTED = 10_000
 
 
 class LinkLimits(NamedTuple):
@@ -79,6 +81,7 @@ class TaskLink:
         self._jobs: set[asyncio.Task[None]] = set()
         self._closed = False
         self._gangs: AsyncQueue | None = None  # opened with the first gang
+        self._unwanted: dict[bytes, None] = {}  # cancelled, and maybe on their way to the queue
         self._unsent: PenstockError | None = None  # why something was lost that nobody waits for
 
     async def open(self, task_set: str, durability: str | None = None) -> None:
@@ -90,6 +93,7 @@ class TaskLink:
         self._store = BlobStore(pieces, self._limits.directory)
         self._losses = Losses(self.outbox, self.waiting, self._streams.results)
         self._lookups = Lookups(self._streams.results, self.waiting)
+        self._silence = Silence(self.waiting, self._streams.control, task_set)
         replies = Replies(self._streams.replies, self.waiting, self._client, self._missed)
         await replies.locate()
         self._spawn(replies.run())
@@ -149,10 +153,17 @@ class TaskLink:
         while self._under_way < _UNDER_WAY and (shipment := self.outbox.take()) is not None:
             self._under_way += 1
             self._spawn(self._ship(shipment))
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._silence.idle and len(self.waiting):
+            self._spawn(self._silence.listen())
 
     async def _ship(self, shipment: Shipment) -> None:
         try:
             await self._push(shipment)
+            if self._unwanted and (late := self._unwanted.keys() & set(shipment.tasks)):
+                self._spawn(self._let_go(list(late)))
         except Exception as problem:  # whatever it is, those who wait must hear of it
             error = problem if isinstance(problem, PenstockError) else PenstockError(repr(problem))
             error.add_note("The task could not be submitted; see the error for what was stored.")
@@ -163,6 +174,8 @@ class TaskLink:
         finally:
             self._under_way -= 1
             self.outbox.finished(shipment)
+            if self.outbox.empty:
+                self._unwanted.clear()
             self.pump()
 
     async def _push(self, shipment: Shipment) -> None:
@@ -174,20 +187,20 @@ class TaskLink:
             await self._push_gangs(shipment)
         elif terms.held:
             await self._hold(shipment)
-        elif terms.named:
-            await self._push_named(shipment)
+        elif terms.named or terms.delay_s:  # to be found by its id if it is cancelled
+            await self._push_with_ids(shipment)
         elif len(values) == 1:
-            await queue.push(values[0], delay=terms.delay_s, priority=terms.priority)
+            await queue.push(values[0], priority=terms.priority)
         else:
-            await queue.push_many(values, delay=terms.delay_s, priority=terms.priority)
+            await queue.push_many(values, priority=terms.priority)
 
-    async def _push_named(self, shipment: Shipment) -> None:
+    async def _push_with_ids(self, shipment: Shipment) -> None:
         tasks, terms = shipment.tasks, shipment.terms
         receipts = await self._streams.queue.push_many(
             shipment.values, ids=tasks, delay=terms.delay_s, priority=terms.priority
         )
         for parcel, receipt in zip(shipment.parcels, receipts, strict=True):
-            if receipt.duplicate:
+            if receipt.duplicate and terms.named:
                 # Another submission of this name was first: whoever made that gets the outcome.
                 self._look_up(parcel.tasks[0])
                 await self._store.remove([blob for blob, _ in parcel.large])
@@ -215,6 +228,7 @@ class TaskLink:
         """Has `sink` told of an outcome that is kept, or will be."""
         self.waiting.join(task, sink)
         self._look_up(task)
+        self._listen()
 
     def _look_up(self, task: bytes) -> None:
         self._spawn(self._lookups.run(task))
@@ -240,8 +254,22 @@ class TaskLink:
         return large
 
     async def cancel(self, task: bytes) -> None:
-        """Tells all workers to drop the task, or to stop it; that is recorded when this returns."""
+        """Tells all workers to drop the task, or to stop it; that is recorded when this returns. If
+        it is held or delayed, it is let go, so that a worker comes to it now."""
         await self._streams.control.put(cancel_key(task), b"", ttl=_CANCEL_TTL_S)
+        self._unwanted[task] = None
+        if len(self._unwanted) > _MOST_UNWANTED:
+            del self._unwanted[next(iter(self._unwanted))]
+        (found,) = await self._streams.queue.release([task])
+        if found != "unknown" or self.outbox.empty:
+            self._unwanted.pop(task, None)
+
+    async def _let_go(self, tasks: list[bytes]) -> None:
+        """Tasks were cancelled while they were on their way to the queue, which has them now."""
+        try:
+            await self._streams.queue.release(tasks)
+        except PenstockError as error:
+            log.warning("cancelled tasks end when their time has come: %s", error)
 
     async def flush(self) -> None:
         """Waits until all that was submitted is stored, or has failed. Raises why something could

@@ -15,13 +15,14 @@ from penstock.tasks.calls import (
     Form,
     checked_priority,
 )
-from penstock.tasks.codec import Codec
+from penstock.tasks.codec import Codec, Parent
 from penstock.tasks.dependence import check_policy, dependence_of
 from penstock.tasks.envelope import read_call
 from penstock.tasks.futures import TaskHandle, TaskRef
 from penstock.tasks.gangs.envelope import pack_gang
 from penstock.tasks.names import TASK_BYTES, named_task_id
 from penstock.tasks.outbox import PLAIN, Parcel, Terms
+from penstock.tasks.signatures import check_arguments, check_number
 from penstock.wire.limits import MAX_GANG_MEMBERS
 
 F = TypeVar("F", bound=TaskHandle)
@@ -36,9 +37,9 @@ class Submitting(Generic[F]):
         self._caller = caller
         self._new_future = new_future
 
-    def waited(self, call: Call, options: CallOptions) -> tuple[F, Parcel]:
-        """A call whose outcome is waited for."""
-        task, form, terms = self._looked_at(call, options, reply=True)
+    def waited(self, call: Call, options: CallOptions, before: int = 0) -> tuple[F, Parcel]:
+        """A call whose outcome is waited for. `before`: arguments that the worker adds."""
+        task, form, terms = self._looked_at(call, options, True, before)
         future = self._new_future(task, self._caller.codec, form.function, form.keep_ms > 0)
         return future, self._parcel(task, form, terms, call, options.on_failure, future)
 
@@ -46,7 +47,7 @@ class Submitting(Generic[F]):
         """A call that so many workers make together, and whose outcome is waited for."""
         if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_GANG_MEMBERS:
             raise InvalidError(f"size {size!r}: a gang has 1 to {MAX_GANG_MEMBERS:,} members")
-        future, alone = self.waited(call, options)
+        future, alone = self.waited(call, options, before=1)  # the `Gang`
         if alone.dependence is not None:
             raise InvalidError(
                 "a gang cannot depend on other tasks",
@@ -58,24 +59,34 @@ class Submitting(Generic[F]):
 
     def posted(self, call: Call, options: CallOptions) -> tuple[TaskRef, Parcel]:
         """A call whose outcome nobody waits for."""
-        task, form, terms = self._looked_at(call, options, reply=False)
+        task, form, terms = self._looked_at(call, options, False)
         parcel = self._parcel(task, form, terms, call, options.on_failure)
-        return TaskRef(task, form.keep_ms > 0), parcel
+        return TaskRef(task, form.keep_ms > 0, self._caller.codec.home), parcel
 
     def kept(self, task: str | bytes | TaskRef) -> F:
         """A future for an outcome that is kept, or will be: by a task's id, or its name."""
+        home = self._caller.codec.home
+        if isinstance(task, Parent) and task.strange(home):
+            raise InvalidError(f"{task!r} is of the task set {task.home!r}, not of {home!r}")
         return self._new_future(task_id_of(task), self._caller.codec, "", True)
 
-    def mapped(self, function: Callable[..., Any], options: CallOptions) -> tuple[Form, Terms]:
-        """What all calls of a `map` have in common; their outcomes are not kept, unless said so."""
+    def mapped(
+        self, function: Callable[..., Any], options: CallOptions, arguments: int
+    ) -> tuple[Form, Terms]:
+        """What all calls of a `map` have in common, each with so many arguments; their outcomes are
+        not kept, unless said so."""
         if options.task_id is not None:
             raise InvalidError("map takes no task_id: every item is a task")
-        return self._caller.form(function, options), _terms(options)
+        form = self._caller.form(function, options)
+        if arguments:  # if there are none, `zipped` says so
+            check_number(function, arguments)
+        return form, _terms(options)
 
     def _looked_at(
-        self, call: Call, options: CallOptions, reply: bool
+        self, call: Call, options: CallOptions, reply: bool, before: int = 0
     ) -> tuple[bytes, Form, Terms]:
         form = self._caller.form(call[0], options, KEEP_S, reply)
+        check_arguments(*call, before)
         if options.task_id is None:
             return self._caller.new_id(), form, _terms(options)
         # Who submits it again, as long as the queue knows the name, must find the outcome of the

@@ -190,7 +190,8 @@ class Redrive(ColdRequest):
 
 
 class Release(ColdRequest):
-    """Make held messages available, by id. Answer: `released`, `done` or `unknown` for each."""
+    """Make held or delayed messages available, by id. Answer: `released`, `done` or `unknown`, for
+    each."""
 
     stream: int
     ids: list[bytes]

@@ -44,11 +44,11 @@ class Crew:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
 
-    def only(self, count: int) -> None:
+    def only(self, count: int, kind: str = "thread") -> None:
         """So many are there, no more and no fewer."""
         for pid in list(self.processes)[count:]:
             self.kill(pid)
-        self.start(count - len(self.processes))
+        self.start(count - len(self.processes), kind)
 
     def kill(self, pid: int) -> None:
         process = self.processes.pop(pid)

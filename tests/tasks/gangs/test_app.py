@@ -76,7 +76,7 @@ def test_what_is_refused(app, worker):
         app.gang(functions.share, size=2, on_loss="maybe")
     parent = app.submit(functions.plain)
     with pytest.raises(InvalidError, match="depend"):
-        app.gang(functions.share, parent, size=2)
+        app.gang(functions.large, parent, size=2)
     assert parent.result(timeout=PATIENCE_S) == "plain"
 
 

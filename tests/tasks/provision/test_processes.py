@@ -88,6 +88,7 @@ def test_workers_come_with_tasks_and_leave_by_themselves(node: NodeProcess, prov
     assert events.count("started") == events.count("ended") >= 1
     assert costs["workers"] == events.count("started")
     assert costs["cost"] == 0.5 * costs["periods"]
+    assert costs["most_at_once"] <= 2
 
 
 def test_a_worker_that_dies_is_replaced_and_all_end_in_the_end(

@@ -7,7 +7,7 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidError
@@ -41,6 +41,7 @@ def allowed(text: str, least: int, most: int) -> set[int]:
     return found
 
 
+@settings(deadline=None)
 @given(EXPRESSIONS, st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)))
 def test_it_is_every_minute_that_fits(fields: tuple[str, ...], begin: datetime):
     begin = begin.replace(second=0, microsecond=0, tzinfo=UTC)

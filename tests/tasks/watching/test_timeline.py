@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.tasks.envelope import Status, TaskOutcome
-from penstock.tasks.watching.svg import WIDTH, drawn
+from penstock.tasks.watching.svg import LEFT, MAX_NAMED, WIDTH, drawn
 from penstock.tasks.watching.timeline import MAX_LANES, OTHERS, Timeline, laid_out
 
 T0 = 1_800_000_000_000_000
@@ -76,6 +76,56 @@ def test_a_picture_has_a_bar_for_each_task_that_can_be_seen() -> None:
     texts = [each.text for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert 'tasks of "<x>"' in texts
     assert {"w/1", "<&>/2", "100.0%"} <= set(texts)
+
+
+def test_a_picture_says_what_its_colours_mean() -> None:
+    functions = [f"m:f{number:02}" for number in range(MAX_NAMED + 3)]
+    outcomes = [
+        TaskOutcome(Status.DONE, b"", 1, "w/1", T0, T0 + at, T0 + at + 1, name)
+        for at, name in enumerate(functions)
+    ]
+    picture = ElementTree.fromstring(drawn(laid_out(outcomes), "named"))
+    texts = [each.text for each in picture.iter("{http://www.w3.org/2000/svg}text")]
+    legend = texts[2 : 2 + MAX_NAMED + 3]
+    assert legend == [
+        *functions[:MAX_NAMED], "failed", "many short tasks", "and 3 more functions"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ticks"),
+    [
+        (0.000_3, ["0", "50 µs", "100 µs", "150 µs", "200 µs", "250 µs", "300 µs"]),
+        (0.35, ["0", "50 ms", "100 ms", "150 ms", "200 ms", "250 ms", "300 ms", "350 ms"]),
+        (38, ["0", "5 s", "10 s", "15 s", "20 s", "25 s", "30 s", "35 s"]),
+        (500, ["0", "1 m", "2 m", "3 m", "4 m", "5 m", "6 m", "7 m", "8 m"]),
+        (3600, ["0", "10 m", "20 m", "30 m", "40 m", "50 m", "1 h"]),
+        (86400 * 40, None),
+    ],
+)
+def test_times_stand_at_round_moments(seconds: float, ticks: list[str] | None) -> None:
+    picture = ElementTree.fromstring(drawn(laid_out([ran("w/1", 0, round(seconds * 1e6))]), "t"))
+    shown = [
+        each.text
+        for each in picture.iter("{http://www.w3.org/2000/svg}text")
+        if each.get("text-anchor") == "middle"
+    ]
+    if ticks is None:
+        assert len(shown) < 50
+    else:
+        assert shown == ticks
+
+
+def test_short_tasks_that_failed_are_seen() -> None:
+    outcomes = [ran("w/1", at, at + 1, Status.FAILED if at == 500 else Status.DONE)
+                for at in range(1_000)]
+    picture = ElementTree.fromstring(drawn(laid_out(outcomes), "short"))
+    marks = [
+        float(each.get("x", "0"))
+        for each in picture.iter("{http://www.w3.org/2000/svg}rect")
+        if each.get("fill") == "#e45756" and each.get("width") == "1.5"
+    ]
+    assert marks == [pytest.approx(LEFT + WIDTH / 2, abs=2)]
 
 
 def test_tasks_that_are_too_short_to_be_seen_are_shown_as_how_busy_it_was() -> None:

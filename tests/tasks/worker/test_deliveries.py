@@ -10,7 +10,7 @@ from typing import Any, cast
 from tests.tasks.worker.making import job
 
 from penstock.client.aio_messages import AsyncDelivery
-from penstock.errors import LimitError
+from penstock.errors import LeaseLostError, LimitError
 from penstock.tasks.worker import deliveries as module
 from penstock.tasks.worker.deliveries import Deliveries
 from penstock.tasks.worker.figures import Figures
@@ -104,3 +104,21 @@ def test_what_cannot_be_given_back_now_is_not_kept_for_ever() -> None:
     deliveries.give_back([Retry(jobs[0], 0), GiveBack(jobs[1])])
     deliveries.bury(jobs[2].delivery, [0])
     assert deliveries._leases.due(module.now_us() + 10**9) == []
+
+
+def test_all_rows_whose_leases_are_lost_are_told() -> None:
+    async def lose() -> None:
+        error = LeaseLostError("over")
+        error.rows = (0,)
+        raise error
+
+    async def one_is_lost() -> None:
+        lost: list[tuple[int, Sequence[int]]] = []
+        deliveries = Deliveries(LEASE_S, Figures(), lambda *each: lost.append(each))
+        gone, other = Leased(lose), Leased()
+        made = add(deliveries, gone)
+        add(deliveries, other)
+        await at_work(deliveries, lambda: other.extended > 0 and gone.extended > 0)
+        assert lost[0] == (made.delivery, (0,))
+
+    asyncio.run(one_is_lost())

@@ -91,7 +91,8 @@ class DispatchMachine(RuleBasedStateMachine):
         self.left[number] = type(effect).__name__
         if isinstance(effect, GiveBack):
             late = self.now_us - max(effect.job.ready_us, self.ended_us) >= STALE_US
-            assert self.dispatch.draining or (late and not self.dispatch.idle)
+            lost = effect.job.lost
+            assert lost or self.dispatch.draining or (late and not self.dispatch.idle)
         elif isinstance(effect, Retry):
             assert effect.delay_ms >= 0
         elif effect.status is Status.CANCELLED:
@@ -165,6 +166,17 @@ class DispatchMachine(RuleBasedStateMachine):
         self.cancelled.add(number)
         assert self.dispatch.cancel(self.delivered[number].call.task, self.now_us)
         self.act()
+
+    @precondition(lambda self: len(self.left) < len(self.delivered))
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        """Its lease, that is: it leaves at once, or its executor is asked for it."""
+        number = data.draw(st.sampled_from(sorted(self.delivered.keys() - self.left.keys())))
+        lost = self.delivered[number]
+        self.dispatch.lose(lost.delivery, {lost.row})
+        self.act()
+        holders = [each for each in self.executors.values() if lost in each.jobs]
+        assert number in self.left or holders[0].questions
 
     @rule(us=st.sampled_from([100, 5_000, 60_000, 250_000]))
     def pass_time(self, us: int) -> None:

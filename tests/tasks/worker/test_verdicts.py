@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.tasks.worker.making import done, job, raised
 
 from penstock.tasks.envelope import MAX_BACKOFF_MS, Status, read_failure, read_outcome
-from penstock.tasks.worker.jobs import Cause, Finish, Retry
+from penstock.tasks.worker.jobs import Cause, Finish, GiveBack, Retry
 from penstock.tasks.worker.outcomes import broken_outcome
 from penstock.tasks.worker.verdicts import (
     LOST_ATTEMPTS,
@@ -33,7 +33,9 @@ def test_a_function_that_raised(retries: int, attempt: int, again: bool):
     verdict = of_ended(each, raised(each), never)
     timeout = of_broken(each, Cause.TIMEOUT, never)
     if again:
-        assert verdict == timeout == Retry(each, 100 << (attempt - 1))
+        delay_ms = 100 << (attempt - 1)
+        assert verdict == Retry(each, delay_ms, b"outcome")
+        assert timeout == Retry(each, delay_ms, None, Cause.TIMEOUT)
     else:
         assert verdict == Finish(each, Status.FAILED, b"outcome")
         assert timeout == Finish(each, Status.FAILED, None, Cause.TIMEOUT)
@@ -47,7 +49,7 @@ def test_a_function_that_returned():
 def test_death_is_not_the_functions_failure_but_has_an_end():
     for attempt in range(1, LOST_ATTEMPTS):
         each = job(attempt=attempt)
-        assert of_broken(each, Cause.LOST, never) == Retry(each, 0)
+        assert of_broken(each, Cause.LOST, never) == Retry(each, 0, None, Cause.LOST)
     last = job(attempt=LOST_ATTEMPTS)
     assert of_broken(last, Cause.LOST, never) == Finish(last, Status.FAILED, None, Cause.LOST)
     patient = job(attempt=LOST_ATTEMPTS, retries=LOST_ATTEMPTS, backoff_ms=1)
@@ -84,5 +86,13 @@ def test_outcomes_say_why(cause: Cause):
     wanted = Status.CANCELLED if cause is Cause.CANCELLED else Status.FAILED
     assert (outcome.status, outcome.attempt, outcome.worker) == (wanted, 2, "w")
     text = read_failure(outcome.result).text
-    told = {Cause.TIMEOUT: "1.5 s", Cause.CANCELLED: "cancelled", Cause.LOST: "2 attempts"}
+    told = {
+        Cause.TIMEOUT: "1.5 s", Cause.CANCELLED: "cancelled", Cause.LOST: "2 attempts",
+        Cause.LEASE: "lease",
+    }  # fmt: skip
     assert told[cause] in text
+
+
+def test_what_was_ended_for_its_lease_is_somebody_elses():
+    each = job(retries=5)
+    assert of_broken(each, Cause.LEASE, never) == GiveBack(each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from typing import Any
@@ -75,14 +76,13 @@ def is_arrow(value: object) -> bool:
     return isinstance(value, arrow.Table | arrow.RecordBatch | arrow.Array | arrow.ChunkedArray)
 
 
-_TABLE, _BATCH, _ARRAY, _CHUNKED = range(4)
+_TABLE, _BATCH, _ARRAY, _CHUNKED, PANDAS, POLARS = range(6)
 
 
 def pack_arrow(value: Any) -> memoryview:
     """An IPC stream, after one byte that says what it was."""
     import pyarrow as pa
 
-    sink = pa.BufferOutputStream()
     if isinstance(value, pa.Table):
         shape, table = _TABLE, value
     elif isinstance(value, pa.RecordBatch):
@@ -90,6 +90,14 @@ def pack_arrow(value: Any) -> memoryview:
     else:
         shape = _CHUNKED if isinstance(value, pa.ChunkedArray) else _ARRAY
         table = pa.table({"": value})
+    return pack_table(shape, table)
+
+
+def pack_table(shape: int, table: Any) -> memoryview:
+    """A table, and what it was made of."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
     sink.write(bytes([shape]))
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -120,12 +128,26 @@ def _shaped(arrow: Any, shape: int, table: Any) -> Any:
         return table
     if shape == _CHUNKED:
         return table.column(0)
+    if shape in (PANDAS, POLARS):
+        return _frame(shape, table)
     if shape not in (_BATCH, _ARRAY):
         raise SerialisationError(f"Arrow data of unknown shape {shape}")
     columns = [_one_array(column) for column in table.columns]
     if shape == _ARRAY:
         return columns[0]
     return arrow.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def _frame(shape: int, table: Any) -> Any:
+    name = "pandas" if shape == PANDAS else "polars"
+    try:
+        library = importlib.import_module(name)
+    except ImportError as error:
+        raise SerialisationError(
+            f"a DataFrame of {name} cannot be read: {name} is not installed here",
+            advice="Install it for callers and workers.",
+        ) from error
+    return table.to_pandas() if shape == PANDAS else library.from_arrow(table)
 
 
 def _one_array(column: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Dataclasses, Structs and Enums: a class by its import path, and what the instance holds."""
+"""Dataclasses, named tuples, Structs and Enums: a class by its import path, and what the instance
+holds."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def trusted_class(path: str, base: Callable[[type], bool], trusted: Trusted) -> 
             advice="Import its module in the module of the task.",
         )
     if not base(found):
-        raise SerialisationError(f"{path} is neither dataclass nor Struct nor Enum as it was sent")
+        raise SerialisationError(f"{path} is no dataclass, named tuple, Struct or Enum, as it was")
     return found
 
 
@@ -61,8 +62,16 @@ def is_struct(kind: type) -> bool:
     return issubclass(kind, msgspec.Struct)
 
 
+def is_named_tuple(kind: type) -> bool:
+    """Whether it is a named tuple: of `collections`, or of `typing`."""
+    fields = getattr(kind, "_fields", None)
+    return issubclass(kind, tuple) and type(fields) is tuple and hasattr(kind, "_field_defaults")
+
+
 def fields_of(value: Any) -> dict[str, Any]:
-    """What an instance of a dataclass or a Struct holds."""
+    """What an instance of a dataclass, a named tuple or a Struct holds."""
+    if isinstance(value, tuple):
+        return dict(zip(value._fields, value, strict=True))  # type: ignore[attr-defined]
     if isinstance(value, msgspec.Struct):
         return {name: getattr(value, name) for name in value.__struct_fields__}
     return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
@@ -87,6 +96,15 @@ def _given_or_default(kind: type, field: dataclasses.Field[Any], given: dict[str
     if field.default is dataclasses.MISSING:
         raise SerialisationError(f"{kind.__qualname__} came without its field {field.name!r}")
     return field.default
+
+
+def make_named_tuple(kind: Any, given: dict[str, Any]) -> Any:
+    """As `make_dataclass`."""
+    _check_names(kind, given, set(kind._fields))
+    held = kind._field_defaults | given
+    if missing := [name for name in kind._fields if name not in held]:
+        raise SerialisationError(f"{kind.__qualname__} came without its field {missing[0]!r}")
+    return tuple.__new__(kind, [held[name] for name in kind._fields])
 
 
 def make_struct(kind: type[T], given: dict[str, Any]) -> T:

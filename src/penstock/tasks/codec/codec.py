@@ -15,8 +15,10 @@ from penstock.tasks.codec.classes import (
     enum_member,
     is_dataclass,
     is_enum,
+    is_named_tuple,
     is_struct,
     make_dataclass,
+    make_named_tuple,
     make_struct,
     trusted_class,
 )
@@ -36,9 +38,13 @@ Call = tuple[list[Any], dict[str, Any]]
 class Codec:
     """Packs and reads values. Threads may share it."""
 
-    def __init__(self, trusted: Trusted, pickle_key: bytes | None = None) -> None:
+    def __init__(
+        self, trusted: Trusted, pickle_key: bytes | None = None, home: str = ""
+    ) -> None:
         """`trusted` says of a top-level package whether classes of it may be made from bytes.
-        `pickle_key`: turns on pickles, signed with it, for types that are not supported."""
+        `pickle_key`: turns on pickles, signed with it, for types that are not supported. `home`:
+        the task set of the tasks that values are arguments of."""
+        self.home = home
         self._trusted = trusted
         self._pickle_key = checked_key(pickle_key)
         reading = _Reading(self)
@@ -90,10 +96,10 @@ class Codec:
     def _packed(self, turn: Callable[[Packing], Any], whole: str) -> tuple[bytes, list[bytes]]:
         try:
             try:
-                packing = Packing(self._pickle_key)
+                packing = Packing(self._pickle_key, self.home)
                 return encode(turn(packing)), list(packing.parents)
             except OverflowError:
-                packing = Packing(self._pickle_key, wide=True)
+                packing = Packing(self._pickle_key, self.home, wide=True)
                 return encode(turn(packing)), list(packing.parents)
         except SerialisationError as error:
             raise error.under(whole) from error.__cause__
@@ -161,6 +167,10 @@ class _Reading:
         path, held = self.nested(data, list)
         return make_dataclass(self._class(path, is_dataclass), held)
 
+    def named_tuple(self, data: memoryview) -> Any:
+        path, held = self.nested(data, list)
+        return make_named_tuple(self._class(path, is_named_tuple), held)
+
     def struct(self, data: memoryview) -> Any:
         path, held = self.nested(data, list)
         return make_struct(self._class(path, is_struct), held)
@@ -190,6 +200,7 @@ _READERS: dict[int, Callable[[_Reading, memoryview], Any]] = {
     Kind.ENUM: _Reading.enum,
     Kind.DATACLASS: _Reading.dataclass,
     Kind.STRUCT: _Reading.struct,
+    Kind.NAMED_TUPLE: _Reading.named_tuple,
     Kind.PARENT: _Reading.parent,
     Kind.PICKLE: _Reading.pickle,
     Kind.BLOB: _Reading.blob,

@@ -31,3 +31,4 @@ class Kind(IntEnum):
     PARENT = 21  # the result of a task that this one depends on
     PICKLE = 22
     BLOB = 23  # a value that is too large to stand here
+    NAMED_TUPLE = 24

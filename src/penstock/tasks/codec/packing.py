@@ -10,7 +10,8 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from penstock.tasks.codec.arrays import is_array, is_arrow, pack_array, pack_arrow
-from penstock.tasks.codec.classes import fields_of, is_dataclass, known_path
+from penstock.tasks.codec.classes import fields_of, is_dataclass, is_named_tuple, known_path
+from penstock.tasks.codec.frames import is_frame, pack_frame
 from penstock.tasks.codec.kinds import Kind
 from penstock.tasks.codec.pickles import pack_signed
 from penstock.tasks.codec.scalars import PACKERS, pack_int
@@ -20,16 +21,18 @@ from penstock.wire.buffers import Buffer
 PLAIN = frozenset({int, str, float, bool, type(None), bytes})  # msgpack keeps them as they are
 _WITHOUT_INT = PLAIN - {int}
 _SUPPORTED = (
-    "Plain data, tuples, sets, datetime, Decimal, UUID, Path, dataclasses, Structs, Enums, NumPy "
-    "and Arrow can be sent; for other types, give both sides the same pickle_key."
+    "Plain data, tuples, sets, datetime, Decimal, UUID, Path, dataclasses, named tuples, Structs, "
+    "Enums, NumPy, Arrow and DataFrames can be sent; for other types, give both sides the same "
+    "pickle_key."
 )
 encode = msgspec.msgpack.Encoder().encode
 
 
 _INSTEAD = [  # of what people send most, by the names of classes, which need not be loaded here
-    ("pandas.core.frame.DataFrame", "Send pyarrow.Table.from_pandas(frame); .to_pandas() there."),
+    ("pandas.core.frame.DataFrame", "Send pandas.DataFrame(…) of it."),
     ("pandas.core.series.Series", "Send series.to_numpy(), or pyarrow.Array.from_pandas(series)."),
-    ("polars.dataframe.frame.DataFrame", "Send frame.to_arrow(); polars.from_arrow there."),
+    ("polars.dataframe.frame.DataFrame", "Send polars.DataFrame(…) of it."),
+    ("polars.lazyframe.frame.LazyFrame", "Send its .collect()."),
     ("pandas._libs.tslibs.timestamps.Timestamp", "Send its .to_pydatetime()."),
     ("builtins.dict", "Send dict(…) of it."),
     ("builtins.tuple", "Send a dataclass instead, or tuple(…) of it."),
@@ -44,6 +47,14 @@ def _advice(kind: type) -> str:
     return next((advice for name, advice in _INSTEAD if name in names), _SUPPORTED)
 
 
+def _made_of_fields(kind: type) -> Kind | None:
+    if issubclass(kind, msgspec.Struct):
+        return Kind.STRUCT
+    if is_dataclass(kind):
+        return Kind.DATACLASS
+    return Kind.NAMED_TUPLE if is_named_tuple(kind) else None
+
+
 def _ext(kind: Kind, data: Buffer) -> Ext:
     return Ext(int(kind), data)  # msgspec takes no subclass of int
 
@@ -55,15 +66,23 @@ class Parent:
     """The id of that task."""
     kept: bool = True
     """Whether its outcome is kept, for others to find."""
+    home: str = ""
+    """The task set that it is of, with the namespace, if that is known."""
+
+    def strange(self, home: str) -> bool:
+        """Whether it is known to be of another task set than this one."""
+        return bool(self.home and home and self.home != home)
 
 
 class Packing:
     """Turns one value into what msgspec packs as it is. `parents`: ids of the tasks whose results
     are in it, in the order of their first mention."""
 
-    def __init__(self, pickle_key: bytes | None, wide: bool = False) -> None:
-        """`wide`: it has integers beyond 64 bits somewhere, so look at every one."""
+    def __init__(self, pickle_key: bytes | None, home: str = "", wide: bool = False) -> None:
+        """`home`: the task set whose outcomes can be found, if that is known. `wide`: it has
+        integers beyond 64 bits somewhere, so look at every one."""
         self._pickle_key = pickle_key
+        self._home = home
         self._plain = _WITHOUT_INT if wide else PLAIN
         self.parents: dict[bytes, int] = {}
 
@@ -129,6 +148,12 @@ class Packing:
                 f"the outcome of {value!r} is not kept, so no other task can use it",
                 advice="Submit that task with keep=seconds.",
             )
+        if value.strange(self._home):
+            raise SerialisationError(
+                f"{value!r} is of the task set {value.home!r}; a task of {self._home!r} would wait "
+                "for it in vain",
+                advice="Submit both to one task set, or send what its result() gives.",
+            )
         return self._nested(Kind.PARENT, self.parents.setdefault(value.id, len(self.parents)))
 
     def _other(self, kind: type, value: Any) -> Any:
@@ -138,14 +163,15 @@ class Packing:
             whole = value.name is not None and value.name in kind.__members__  # type: ignore[attr-defined]
             told = (value.name, None) if whole else (None, value.value)
             return self._nested(Kind.ENUM, (known_path(kind), *told))
-        if isinstance(value, msgspec.Struct) or is_dataclass(kind):
-            what = Kind.STRUCT if isinstance(value, msgspec.Struct) else Kind.DATACLASS
+        if what := _made_of_fields(kind):
             held = self.members(fields_of(value), ".{}")
             return self._nested(what, (known_path(kind), held))
         if is_array(value):
             return _ext(Kind.ARRAY, pack_array(value))
         if is_arrow(value):
             return _ext(Kind.ARROW, pack_arrow(value))
+        if is_frame(value):
+            return _ext(Kind.ARROW, pack_frame(value))
         if self._pickle_key is not None:
             return _ext(Kind.PICKLE, pack_signed(value, self._pickle_key))
         name = kind.__qualname__

@@ -21,6 +21,7 @@ from penstock.tasks.schedules.schedule import (
     read_schedule,
     schedule_key,
 )
+from penstock.tasks.signatures import check_arguments
 
 _ANY_TASK = bytes(TASK_BYTES)  # every run gets an id of its own
 
@@ -56,6 +57,7 @@ class AsyncSchedules:
             )
         options = CallOptions(keep=keep, retries=retries, timeout=timeout)
         form = self._caller.form(function, options, reply=False)
+        check_arguments(function, args, kwargs)
         call, parents = self._caller.call(form, args, kwargs or {}, _ANY_TASK)
         if parents:
             raise InvalidError("a schedule cannot depend on the result of a task")

@@ -10,8 +10,8 @@ from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.client.delivery import Part
 from penstock.errors import ProtocolError
-from penstock.tasks.envelope import read_call
-from penstock.tasks.names import CANCEL_PREFIX
+from penstock.tasks.envelope import Status, read_call, read_outcome
+from penstock.tasks.names import CANCEL_PREFIX, cancel_key
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.following import follow
 from penstock.tasks.worker.jobs import Job
@@ -57,7 +57,8 @@ class Arrivals:
                 job.cancelled = job.call.task in self._cancelled
 
     async def prepare(self, jobs: Sequence[Job]) -> None:
-        """Gives jobs the outcomes of those that they come after; each is read once."""
+        """Gives jobs the outcomes of those that they come after; each is read once. Finds out which
+        of them are here only because they were cancelled."""
         found: dict[bytes, bytes] = dict.fromkeys(
             (parent for job in jobs for parent in job.call.after), GONE
         )
@@ -68,6 +69,21 @@ class Arrivals:
             found |= {parent: value for parent, value in zip(some, read, strict=True) if value}
         for job in jobs:
             job.parents = [found[parent] for parent in job.call.after]
+        await self._look_for_cancels(
+            [job for job in jobs if job.call.delay_ms or not all(map(_succeeded, job.parents))]
+        )
+
+    async def _look_for_cancels(self, jobs: Sequence[Job]) -> None:
+        """Jobs that were delayed, or whose parents have no results, may be here before their time,
+        because they were cancelled and so let go. That was written first, but whoever watches for
+        it may hear of it later."""
+        get = self._streams.control.get
+        for at in range(0, len(jobs), MAX_READS):
+            some = jobs[at : at + MAX_READS]
+            found = await asyncio.gather(*[get(cancel_key(job.call.task)) for job in some])
+            for job, cancelled in zip(some, found, strict=True):
+                if cancelled is not None:
+                    self._cancelled[job.call.task] = None
 
     async def watch_cancels(self, tell: Callable[[bytes], None]) -> None:
         """Hears of tasks that nobody wants any more, for ever; tells of each."""
@@ -83,6 +99,13 @@ class Arrivals:
             tell(task)
 
         await follow(self._streams.control, CANCEL_PREFIX, heard)
+
+
+def _succeeded(parent: bytes) -> bool:
+    try:
+        return parent != GONE and read_outcome(parent).status == Status.DONE
+    except ProtocolError:
+        return False
 
 
 def _values_of(delivery: AsyncDelivery) -> list[bytes]:

@@ -34,13 +34,15 @@ _log = logging.getLogger("penstock.worker")
 class Over:
     """A task that is over, with its outcome and the delivery it came in."""
 
-    __slots__ = ("delivery", "job", "outcome", "status")
+    __slots__ = ("delivery", "job", "marked", "outcome", "status")
 
     def __init__(self, job: Job, delivery: AsyncDelivery, status: Status, outcome: bytes) -> None:
         self.job = job
         self.delivery = delivery
         self.status = status
         self.outcome = outcome
+        self.marked = status is not Status.DONE and job.call.keep_ms > 0
+        """Whether those who depend on it are told, by its entry, how it ended."""
 
 
 class Completer:
@@ -129,6 +131,11 @@ class Completer:
                 await self._settle(over[half:])
             return
         (only,) = over
+        if only.marked and type(error) is ConflictError:
+            # Older nodes of the cluster know of no marks, and so of nobody who depends on it.
+            only.marked = False
+            await self._settle(over)
+            return
         if isinstance(error, ConflictError):
             self._figures.refused += 1
         elif isinstance(error, PenstockError) and not isinstance(error, InvalidError):
@@ -160,7 +167,7 @@ class Completer:
             if call.reply != NOBODY:
                 replies[call.reply, client_of(call.task)].append(each)
             if call.keep_ms:
-                ttl_s, mark = call.keep_ms / 1000, mark_of(each.status)
+                ttl_s, mark = call.keep_ms / 1000, mark_of(each.status if each.marked else 0)
                 results = self._streams.results
                 transaction.put(results, call.task, each.outcome, ttl=ttl_s, mark=mark)
         for delivery, rows_done in acked.items():

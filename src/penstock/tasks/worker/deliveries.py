@@ -6,11 +6,11 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from penstock.client.aio_messages import AsyncDelivery
-from penstock.errors import ConflictError, PenstockError
+from penstock.errors import ConflictError, LeaseLostError, PenstockError
 from penstock.tasks.worker.figures import Figures
 from penstock.tasks.worker.jobs import GiveBack, Job, Retry
 from penstock.tasks.worker.leases import Leases
@@ -28,7 +28,12 @@ def now_us() -> int:
 class Deliveries:
     """What was leased, by number. A delivery is forgotten with its last row."""
 
-    def __init__(self, lease_s: float, figures: Figures) -> None:
+    def __init__(
+        self, lease_s: float, figures: Figures,
+        lost: Callable[[int, Sequence[int]], None] = lambda _, rows: None,
+    ) -> None:  # fmt: skip
+        """`lost` is told of rows, and their delivery, whose leases are lost."""
+        self._lost = lost
         self._lease_s = lease_s
         self._figures = figures
         self._leases = Leases(int(lease_s * 1e6))
@@ -99,8 +104,10 @@ class Deliveries:
     async def _extend(self, number: int, delivery: AsyncDelivery, rows: list[int]) -> None:
         try:
             await delivery.extend(self._lease_s, rows)
-        except ConflictError:
-            pass  # a row was settled meanwhile; or lost, and then its outcome will be refused
+        except LeaseLostError as error:
+            self._lost(number, error.rows)  # those that were settled meanwhile among them
+        except ConflictError as error:
+            _log.warning("leases were not extended: %s", error)
         except PenstockError as error:
             _log.warning("leases were not extended: %s", error)
             self._leases.failed(number)

@@ -7,7 +7,7 @@ and carries out. Every job that was delivered leaves by exactly one Finish, Retr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from penstock.tasks.envelope import Status
@@ -134,8 +134,8 @@ class Dispatch:
         back = [job for job in (self._released(slot, n) for n in numbers) if job is not None]
         self._again(back, now_us)
         for job in slot.given.values():
-            if job.cancelled:
-                self._kill(slot, job, Cause.CANCELLED)
+            if job.cancelled or job.lost:
+                self._kill(slot, job, Cause.CANCELLED if job.cancelled else Cause.LEASE)
                 break
         self._feed(now_us)
 
@@ -175,6 +175,22 @@ class Dispatch:
         else:
             self._ask_back(slot, len(slot.given))
         return True
+
+    def lose(self, delivery: int, rows: Collection[int]) -> None:
+        """Leases of a delivery are lost: others have those jobs, or will. Here, nobody works on
+        them any more; those that are over by now are not known."""
+        asked: dict[int, Slot] = {}
+        for job, slot in list(self._places.values()):
+            if job.delivery != delivery or job.row not in rows:
+                continue
+            job.lost = True
+            if slot is None:
+                self.ready.remove(job)
+                self._over(GiveBack(job))
+            else:
+                asked[slot.executor] = slot
+        for slot in asked.values():
+            self._ask_back(slot, len(slot.given))
 
     def tick(self, running: Mapping[int, Running | None], now_us: int) -> None:
         """Time has passed; `running` says what executors are at."""
@@ -296,7 +312,7 @@ class Dispatch:
         for job in jobs:
             if job.cancelled:
                 self._over(Finish(job, Status.CANCELLED, None, Cause.CANCELLED))
-            elif self.draining:
+            elif self.draining or job.lost:
                 self._over(GiveBack(job))
             else:
                 self._places[job.call.task] = job, None

@@ -32,6 +32,13 @@ class Job:
     ready_us: int = 0
     """Since when it waits for an executor."""
     cancelled: bool = False
+    lost: bool = False
+    """Its lease is: somebody else has it, or will."""
+
+    @property
+    def waited(self) -> bool:
+        """Whether the queue kept it back, for other tasks or for a time."""
+        return bool(self.call.after or self.call.delay_ms)
 
 
 class Ended(NamedTuple):
@@ -60,6 +67,9 @@ class Cause(Enum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     LOST = "lost"
+    """Its executor is."""
+    LEASE = "lease"
+    """That is lost."""
 
 
 class Send(NamedTuple):
@@ -97,6 +107,10 @@ class Retry(NamedTuple):
 
     job: Job
     delay_ms: int
+    outcome: bytes | None = None
+    """What is told of the attempt, or why it has nothing to tell. Neither: it was ended with its
+    worker, or for the sake of another."""
+    cause: Cause | None = None
 
 
 class GiveBack(NamedTuple):

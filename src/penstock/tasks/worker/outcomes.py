@@ -25,6 +25,8 @@ def _failure(job: Job, cause: Cause) -> Failure:
         return Failure(_kind(TaskTimeoutError), f"it took longer than {limit_s:g} s and was ended")
     if cause is Cause.CANCELLED:
         return Failure(_kind(TaskCancelledError), "it was cancelled")
+    if cause is Cause.LEASE:
+        return Failure(LOST_KIND, "its lease was lost, and it was ended")
     return Failure(LOST_KIND, f"its executor died, or was killed, in {job.attempt} attempts")
 
 

@@ -17,6 +17,7 @@ from penstock.client.aio_messages import AsyncDelivery
 from penstock.client.aio_streams import AsyncQueue
 from penstock.errors import PenstockError
 from penstock.tasks.blobs.carrier import GetPiece, PutPiece
+from penstock.tasks.envelope import Status
 from penstock.tasks.locality.placing import Placing
 from penstock.tasks.streams import OpenStreams
 from penstock.tasks.worker.announcing import Announcing
@@ -26,6 +27,7 @@ from penstock.tasks.worker.crew import Crew
 from penstock.tasks.worker.deliveries import Deliveries, now_us
 from penstock.tasks.worker.dispatch import Dispatch
 from penstock.tasks.worker.executors import AnyExecutor
+from penstock.tasks.worker.failures import FailureLog
 from penstock.tasks.worker.figures import Figures
 from penstock.tasks.worker.jobs import (
     Effect,
@@ -66,7 +68,8 @@ class Puller:
         self._streams = streams
         self._settings = settings
         self._name = name
-        self._deliveries = Deliveries(settings.lease_s, self.figures)
+        self._failures = FailureLog(now_us)
+        self._deliveries = Deliveries(settings.lease_s, self.figures, self._lease_lost)
         self._arrivals = Arrivals(fabric, streams)
         self._large = LargeValues(fabric, settings)
         self._completer = Completer(
@@ -141,6 +144,7 @@ class Puller:
         await self._large.close()
         await self._crew.close()
         await self._announcing.close()
+        self._failures.close()
         if self._neighbours is not None:
             with suppress(PenstockError):
                 await self._neighbours.close()
@@ -236,20 +240,20 @@ class Puller:
         await self._begin(jobs)
 
     async def _begin(self, jobs: Sequence[Job]) -> None:
-        plain = [job for job in jobs if not job.call.after]
+        plain = [job for job in jobs if not job.waited]
         self._ready(self._pacing.take(plain))
         if len(plain) < len(jobs):
-            await self._prepare([job for job in jobs if job.call.after])
+            await self._prepare([job for job in jobs if job.waited])
 
     async def _prepare(self, jobs: list[Job]) -> None:
-        """Jobs that come after others, and need what came of those."""
+        """Jobs that were kept back, and may need what came of others."""
         try:
             await self._arrivals.prepare(jobs)
         except BaseException as error:
             self._deliveries.give_back([GiveBack(job, PREPARE_DELAY_MS) for job in jobs])
             if not isinstance(error, PenstockError):
                 raise
-            _log.warning("results that tasks depend on cannot be read now: %s", error)
+            _log.warning("what tasks depend on cannot be read now: %s", error)
         else:
             self._ready(self._pacing.take(jobs))
 
@@ -284,6 +288,10 @@ class Puller:
         self.dispatch.cancel(task, now_us())
         self._act()
 
+    def _lease_lost(self, delivery: int, rows: Sequence[int]) -> None:
+        self.dispatch.lose(delivery, frozenset(rows))
+        self._act()
+
     # --- effects ---------------------------------------------------------------------------
 
     def _act(self) -> None:
@@ -310,7 +318,10 @@ class Puller:
             self._crew.get(effect.executor).send(effect.jobs)
         elif isinstance(effect, Finish):
             finished.append(self._finished(effect))
-        elif isinstance(effect, Retry | GiveBack):
+        elif isinstance(effect, Retry):
+            self._failures.add(effect)
+            back.append(effect)
+        elif isinstance(effect, GiveBack):
             back.append(effect)
         elif isinstance(effect, TakeBack):
             self._crew.get(effect.executor).take_back(effect.jobs)
@@ -319,6 +330,8 @@ class Puller:
 
     def _finished(self, finish: Finish) -> Over:
         job, status, outcome, cause = finish
+        if status is Status.FAILED:
+            self._failures.add(finish)
         if outcome is None:
             assert cause is not None
             outcome = broken_outcome(job, cause, self._name, wall_us())

@@ -27,12 +27,16 @@ from penstock.tasks.envelope import (
     settled_of,
 )
 from penstock.tasks.errors import TaskError, UnknownFunctionError
-from penstock.tasks.importing import loaded, package_of
+from penstock.tasks.importing import is_typed, loaded, package_of
 from penstock.tasks.names import NOBODY, REPLY_RETENTION_S, shown
 from penstock.tasks.waiting import error_of
 from penstock.tasks.worker.jobs import Ended
 from penstock.tasks.worker.protocol import Setup, Work
 
+TYPED_ADVICE = (
+    "It was typed at the prompt of another process: submit it to a task set that only the workers "
+    "of that process serve."
+)
 MAX_TRACEBACK = 32_000  # characters that are told of one
 
 _UNREAD = TaskCall("", b"", b"")  # instead of a call that cannot be read
@@ -168,7 +172,8 @@ class Runner:
         found = loaded(name) if package_of(name) in self._allowed else None
         # What the package has only imported from elsewhere is not its function.
         if not inspect.isfunction(found) or package_of(found.__module__) not in self._allowed:
-            raise UnknownFunctionError(f"this worker has no task {name!r}")
+            typed = TYPED_ADVICE if is_typed(name) else None
+            raise UnknownFunctionError(f"this worker has no task {name!r}", advice=typed)
         return found
 
     def _failed(

@@ -38,7 +38,7 @@ class WorkerSettings:
     """Where very large values are kept as files, shared with callers and other workers."""
 
     def __post_init__(self) -> None:
-        if not self.modules:
+        if not self.modules and self.kind == "process":  # others have what this process knows
             raise InvalidError("a worker needs a module that declares tasks")
         if not 1 <= self.concurrency <= MAX_CONCURRENCY:
             raise InvalidError(f"concurrency {self.concurrency}: use 1 to {MAX_CONCURRENCY:,}")
