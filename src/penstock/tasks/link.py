@@ -92,6 +92,7 @@ class TaskLink:
         self._lookups = Lookups(self._streams.results, self.waiting)
         replies = Replies(self._streams.replies, self.waiting, self._client, self._missed)
         await replies.locate()
+        self._replies = replies
         self._spawn(replies.run())
 
     def _missed(self) -> None:
@@ -149,6 +150,8 @@ class TaskLink:
         while self._under_way < _UNDER_WAY and (shipment := self.outbox.take()) is not None:
             self._under_way += 1
             self._spawn(self._ship(shipment))
+        if self._replies.resting and len(self.waiting):
+            self._loop.call_soon(self._replies.wanted)  # soon: what is shipped goes out before
 
     async def _ship(self, shipment: Shipment) -> None:
         try:
