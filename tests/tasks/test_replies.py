@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,14 +15,22 @@ from tests.tasks import functions
 from tests.tasks.tiny_worker import TinyWorker
 
 import penstock
-from penstock.errors import NotFoundError
+from penstock.client.aio_streams import AsyncTopic
+from penstock.errors import NotFoundError, PenstockError
 from penstock.tasks.envelope import Status, TaskCall, TaskOutcome, encode
-from penstock.tasks.names import REPLY_RETENTION_S, client_of, reply_partition, streams_of
+from penstock.tasks.names import (
+    REPLY_RETENTION_S,
+    client_of,
+    reply_partition,
+    streams_of,
+    task_id_of,
+)
 from penstock.tasks.replies import Replies
 from penstock.tasks.streams import open_streams
 from penstock.tasks.waiting import Waiting
 from penstock.testing import FakeClock, memory_fabric
-from penstock.wire.batch import checksum_of
+from penstock.wire.batch import Batch, checksum_of
+from penstock.wire.buffers import Buffer
 from penstock.wire.encode import encode_batch
 
 WAIT_S = 60.0
@@ -124,3 +132,72 @@ def test_a_batch_of_a_stranger_that_cannot_be_read_is_passed_over(
     outcome = encode(TaskOutcome(Status.DONE, b"\x09"))
     topic.publish(outcome, key=future.id, partition=partition)
     assert future.result(WAIT_S) == 9
+
+
+class Told(Replies):
+    """Batches come when the test says so; counts the questions."""
+
+    def __init__(self, topic: AsyncTopic, waiting: Waiting, client: bytes) -> None:
+        super().__init__(topic, waiting, client)
+        self.questions = 0
+        self.coming: asyncio.Queue[list[Batch]] = asyncio.Queue()
+
+    async def _batches(self) -> list[Batch]:
+        self.questions += 1
+        return await self.coming.get()
+
+
+def test_nothing_is_asked_while_nobody_waits() -> None:
+    """Whoever got the last outcome goes on at once; the next question comes with the next task."""
+    client = bytes(8)
+    first, second = (task_id_of(client, number) for number in (1, 2))
+    outcome = encode(TaskOutcome(Status.DONE, b"\x09"))
+
+    async def main(fabric: penstock.Fabric) -> None:
+        async with fabric._asynchronous() as twin:
+            waiting = Waiting(client)
+            streams = await open_streams(twin, "default")
+            replies = Told(streams.replies, waiting, client)
+            run = asyncio.create_task(replies.run())
+
+            async def comes(*tasks: bytes) -> None:
+                batch = encode_batch([outcome] * len(tasks), keys=tasks, timestamp_us=1)
+                replies.coming.put_nowait([Batch.parse(batch)])
+                for _ in range(5):
+                    await asyncio.sleep(0)
+
+            sinks = {task: Ending() for task in (first, second)}
+            for task, sink in sinks.items():
+                waiting.add([task], sink)
+            await comes(first)
+            assert sinks[first].ended
+            assert (replies.questions, replies.resting) == (2, False), "another one waits"
+            await comes(second)
+            assert sinks[second].ended
+            assert (replies.questions, replies.resting) == (2, True)
+            replies.wanted()
+            replies.wanted()
+            await asyncio.sleep(0)
+            assert (replies.questions, replies.resting) == (3, False)
+            run.cancel()
+
+    with memory_fabric(timeout=WAIT_S) as fabric:
+        asyncio.run(main(fabric))
+
+
+class Ending:
+    """Somebody who waits for a task."""
+
+    reads_later = False
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
+        self.ended = True
+        return False
+
+    def settled(self) -> None: ...
+
+    def fail(self, task: bytes, error: PenstockError) -> None:
+        raise AssertionError("the outcome comes")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from penstock.client.aio_deadlines import Deadlines
 from penstock.client.aio_wire import Wire
 from penstock.client.protocol import Protocol
 from penstock.client.reconnect import CONNECT_S, pause_s
@@ -45,6 +46,7 @@ class AsyncConnection:
         self._protocol = Protocol()
         self._wire: Wire | None = None
         self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
         self._in_line: deque[asyncio.Future[None]] = deque()
         self._admitted = 0  # out of the line, and not yet started
         self._restoring: asyncio.Task[None] | None = None
@@ -216,20 +218,20 @@ class AsyncConnection:
 
     async def _wait(self, waitables: list[Pending] | list[Subscription], seconds: float) -> bool:
         """Until one is done; False after so many seconds."""
-        if any(each.done for each in waitables):
+        if _any_done(waitables):
             return True
         future: asyncio.Future[None] = self._loop.create_future()
         wake = partial(_wake, future)
-        timer = self._loop.call_later(seconds, wake)
+        self._deadlines.add(future, seconds)
         for each in waitables:
             listen(each, wake)
         try:
             await future
         finally:
-            timer.cancel()
+            self._deadlines.remove(future)
             for each in waitables:
                 unlisten(each, wake)
-        return any(each.done for each in waitables)
+        return _any_done(waitables)
 
     def _check_open(self) -> None:
         if self._error is not None:
@@ -325,6 +327,13 @@ class AsyncConnection:
             wire.close(self._error)
         self._protocol.fail(self._error)
         self._admit()
+
+
+def _any_done(waitables: list[Pending] | list[Subscription]) -> bool:
+    for each in waitables:  # noqa: SIM110  # mostly one: costs less than a generator
+        if each.done:
+            return True
+    return False
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -306,7 +306,7 @@ class PartitionReader:
         head, batches = request.batches(answer)
         assert self.offset is not None
         if batches:
-            self.offset = int(batches[-1].offsets[-1]) + 1
+            self.offset = batches[-1].end
         elif self.offset < head.start:
             self.offset = head.start  # retention has overtaken us
         self.end = head.end

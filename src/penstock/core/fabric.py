@@ -148,7 +148,8 @@ class Fabric:
         """Entries are as safe as they were asked to be, in the order in which they were logged.
 
         First all who wait are answered, and `answered` may send that; then what follows is done,
-        before any other event: who waits can tell it only by how soon the answer comes.
+        before any other event: who waits can tell it only by how soon the answer comes. What is
+        answered `in_turn` comes after what follows from it.
         """
         self.kernel.now_us = now_us
         shards, control = self.kernel.shards, self.kernel.control
@@ -157,13 +158,15 @@ class Fabric:
             # What is kept in memory only is committed at once, out of turn.
             if entry.number > shard.safe and entry.level and entry.shard != PLANE:
                 shard.safe = entry.number
-            if entry.answer is not None and not entry.refused:
+            if entry.answer is not None and not (entry.refused or entry.in_turn):
                 entry.answer()
         if answered is not None:
             answered()
         for entry in entries:
             if entry.done is not None:
                 entry.done(entry)
+            if entry.in_turn and entry.answer is not None and not entry.refused:
+                entry.answer()
         if self.kernel.shared:  # transactions may have waited for leases elsewhere
             self.forwards.carry_out_owed()
 

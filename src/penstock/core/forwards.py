@@ -32,6 +32,7 @@ from penstock.core.outbox import (
 )
 from penstock.core.passing import passed_on
 from penstock.core.pushes import Pushes
+from penstock.core.queue_rules import makes_ready
 from penstock.core.queues import Queues
 from penstock.core.records import (
     AllDelivered,
@@ -302,7 +303,8 @@ class Forwards:
         queue.changed(change, self.kernel.now_us)
         meta = pack_forward(forward, pack_changes(ack.stream, [change]))
         entry = self.kernel.log(shard, Kind.CHANGE | Kind.FORWARDED, meta, level)
-        self.queues.arrived(queue)
+        if makes_ready(queue, [change]):
+            self.queues.arrived(queue)
         return entry
 
 

@@ -228,10 +228,13 @@ class Kernel:
         return Durability.REPLICATED if self.shared else max(level, Durability.WRITTEN)
 
     def answer_when_safe(
-        self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None]
-    ) -> None:
-        """Calls `answer` when the entry is safe, or sends an error when the disk refuses it."""
+        self, entry: Entry, connection: int, verb: int, request: int, answer: Callable[[], None],
+        in_turn: bool = False,
+    ) -> None:  # fmt: skip
+        """Calls `answer` when the entry is safe, or sends an error when the disk refuses it.
+        `in_turn`: after what follows from it, so that others who wait for that are told first."""
         entry.answer, entry.failed = answer, partial(self.fail, connection, verb, request)
+        entry.in_turn = in_turn
 
     def still_served(self, epochs: dict[int, int]) -> bool:
         """Whether this node has owned these shards ever since they had these epochs."""

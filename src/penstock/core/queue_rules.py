@@ -236,3 +236,9 @@ def redrive(queue: QueueShard, limit: int, op: Op) -> list[Change]:
         changes.append(Change(op, run.span, 0, position))
         limit -= run.messages
     return changes
+
+
+def makes_ready(queue: QueueShard, changes: Iterable[Change]) -> bool:
+    """Whether messages may be ready after this, or wait for a time: acks alone make nothing ready,
+    unless others wait for their turn."""
+    return queue.options.ordered != "no" or any(each.op != _ACK for each in changes)

@@ -39,7 +39,7 @@ from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
 from penstock.wire.limits import MAX_PRIORITY
 
 # Plain numbers: looking up a member of an enum costs more than comparing it.
-_ACK, _EXTEND, _CHANGE, _GRANT = int(Op.ACK), int(Op.EXTEND), int(Kind.CHANGE), int(Kind.GRANT)
+_EXTEND, _CHANGE, _GRANT = int(Op.EXTEND), int(Kind.CHANGE), int(Kind.GRANT)
 MAX_WAITERS = 10_000  # of one queue
 FORGET_AFTER_US = 120_000_000
 MAX_FEEDING = 4  # deliveries of a subscription that are logged and not yet sent
@@ -329,8 +329,7 @@ class Queues:
         self._turn(view)
 
     def _settled(self, view: QueueView, queue: QueueShard, changes: list[Change]) -> None:
-        """Acks alone make nothing ready, unless others wait for their turn."""
-        if queue.options.ordered != "no" or [each for each in changes if each.op != _ACK]:
+        if rules.makes_ready(queue, changes):
             view.heads.offer(queue)
             self.set_timer(view, queue)
 

@@ -112,9 +112,10 @@ class Transactions:
                 home.producers.has_room(self.kernel.now_us)
             entry, number = self.commit(txn, home, secured=True)
             receipt = m.TxnReceipt(txn.home, number, stale=any(map(self._is_stale, txn.pushes)))
+        # Those who wait for what it publishes have waited for longer than whoever made it.
         self.kernel.answer_when_safe(
             entry, connection, Verb.CALL, request,
-            lambda: self.kernel.answer(connection, Verb.CALL, request, receipt),
+            lambda: self.kernel.answer(connection, Verb.CALL, request, receipt), in_turn=True,
         )  # fmt: skip
 
     def _is_stale(self, push: m.TxnPush) -> bool:
@@ -134,9 +135,10 @@ class Transactions:
         """Checks a transaction and logs it in its home, which this node serves: what to wait for,
         and its log number. On an error nothing was changed. In a cluster the node itself may have
         one, without a producer. `secured`: acks outside the home have been checked."""
-        targets = [self._place_of(part) for part in parts_of(txn)]
-        self._check(txn, targets, secured)
-        level = max(self.kernel.streams[part.stream].level for part in parts_of(txn))
+        parts = list(parts_of(txn))
+        targets = [self._place_of(part) for part in parts]
+        self._check(txn, parts, targets, secured)
+        level = max([self.kernel.streams[part.stream].level for part in parts])
         if self.kernel.forwarding:
             return self.log_outgoing(Outgoing(targets, txn), home, level)
         self.forwards.carry_out_all(home)  # what came before must be done before
@@ -178,11 +180,13 @@ class Transactions:
             return self.topics.place(self.kernel.stream(part.stream, "topic"), part.partition)
         return self.pushes.place(self.pushes.stream(part.stream), part.partition, part.shard)
 
-    def _check(self, txn: m.Transact, targets: list[int], secured: bool) -> None:
+    def _check(
+        self, txn: m.Transact, parts: list[TxnPart], targets: list[int], secured: bool
+    ) -> None:
         """Raises if any part cannot be done now; changes nothing."""
         taken: Taken = {}
         self.edges.check_number(txn.holds)
-        for part, target in zip(parts_of(txn), targets, strict=True):
+        for part, target in zip(parts, targets, strict=True):
             away = self.kernel.forwarding and target != txn.home
             if not away:
                 self.kernel.served(target)

@@ -100,9 +100,19 @@ class FileDisk:
                 self._keep(name, _Handle(fd))
 
     def write(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
-        """Write all parts from `offset`; durable only after `sync`."""
-        with _disk_errors("write", name), self._opened(name) as fd:
-            _write(fd, offset, parts)
+        """Write all parts from `offset`; durable only after `sync`.
+
+        Small writes are many, and made on the event loop: they take the short way.
+        """
+        handle = None
+        try:
+            handle = self._begin(name)
+            _write(handle.fd, offset, parts)
+        except OSError as error:
+            raise _disk_error("write", name, error) from error
+        finally:
+            if handle is not None:
+                self._end(handle)
 
     def write_synced(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
         """Write all parts, which are durable when it returns; see Disk.write_synced.
@@ -191,6 +201,14 @@ class FileDisk:
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
         """The descriptor of a file, which is not closed while it is used here."""
+        handle = self._begin(name)
+        try:
+            yield handle.fd
+        finally:
+            self._end(handle)
+
+    def _begin(self, name: str) -> _Handle:
+        """An open file, which is not closed until `_end`."""
         with self._mutex:
             handle = self._handles.get(name)
             if handle is None:
@@ -199,13 +217,13 @@ class FileDisk:
             else:
                 self._handles.move_to_end(name)
             handle.users += 1
-        try:
-            yield handle.fd
-        finally:
-            with self._mutex:
-                handle.users -= 1
-                if handle.dropped and not handle.users:
-                    os.close(handle.fd)
+            return handle
+
+    def _end(self, handle: _Handle) -> None:
+        with self._mutex:
+            handle.users -= 1
+            if handle.dropped and not handle.users:
+                os.close(handle.fd)
 
     def _keep(self, name: str, handle: _Handle) -> _Handle:
         """Remember an open file, dropping the one that was not used for longest."""
@@ -272,5 +290,9 @@ def _disk_errors(action: str, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = f"cannot {action} {name}: {error.strerror or error}"
-        raise DiskError(text, full=error.errno in _FULL) from error
+        raise _disk_error(action, name, error) from error
+
+
+def _disk_error(action: str, name: str, error: OSError) -> DiskError:
+    text = f"cannot {action} {name}: {error.strerror or error}"
+    return DiskError(text, full=error.errno in _FULL)

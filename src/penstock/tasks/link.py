@@ -96,6 +96,7 @@ class TaskLink:
         self._silence = Silence(self.waiting, self._streams.control, task_set)
         replies = Replies(self._streams.replies, self.waiting, self._client, self._missed)
         await replies.locate()
+        self._replies = replies
         self._spawn(replies.run())
 
     def _missed(self) -> None:
@@ -158,6 +159,8 @@ class TaskLink:
     def _listen(self) -> None:
         if self._silence.idle and len(self.waiting):
             self._spawn(self._silence.listen())
+        if self._replies.resting and len(self.waiting):
+            self._loop.call_soon(self._replies.wanted)  # soon: what is shipped goes out before
 
     async def _ship(self, shipment: Shipment) -> None:
         try:

@@ -15,6 +15,7 @@ from penstock.wire.batch import Batch
 
 _READ_BYTES = 1 << 20
 _PAUSE_S = 0.2  # after an error that may pass
+_REST_S = 1.0  # without a question, if nobody waits for anything
 
 _log = logging.getLogger("penstock.tasks")
 
@@ -35,6 +36,7 @@ class Replies:
         self._waiting = waiting
         self._missed = missed
         self._reader = PartitionReader(topic, reply_partition(client), "end", _READ_BYTES)
+        self._resting: asyncio.Future[None] | None = None
 
     async def locate(self) -> None:
         """Finds the end of the partition; what is published after this will be read."""
@@ -54,6 +56,30 @@ class Replies:
                 continue
             for batch in batches:
                 self._take_in(batch)
+            if batches and not len(self._waiting):
+                await self._rest()
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is asked for now: `wanted` has to be called if somebody waits."""
+        return self._resting is not None
+
+    def wanted(self) -> None:
+        """Somebody waits for an outcome again."""
+        if self._resting is not None and not self._resting.done():
+            self._resting.set_result(None)
+
+    async def _rest(self) -> None:
+        """Until somebody waits, or for a moment. The thread that got the last outcome needs this
+        one's interpreter to go on: it must not be kept from that by the next question."""
+        loop = asyncio.get_running_loop()
+        self._resting = loop.create_future()
+        timer = loop.call_later(_REST_S, self.wanted)
+        try:
+            await self._resting
+        finally:
+            timer.cancel()
+            self._resting = None
 
     def _take_in(self, batch: Batch) -> None:
         """A node does not open what is compressed: that of a stranger may be anything."""

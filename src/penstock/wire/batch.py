@@ -233,6 +233,13 @@ class Batch:
         rows = np.arange(self.count, dtype=np.int64) if deltas is None else deltas.astype(np.int64)
         return rows + self.header.base
 
+    @property
+    def end(self) -> int:
+        """The offset after that of the last row."""
+        if self.header.columns & Columns.DELTAS:
+            return int(self.offsets[-1]) + 1
+        return self.header.base + self.header.count
+
     @cached_property
     def headers(self) -> list[dict[str, bytes]]:
         """The headers of each message."""

@@ -19,7 +19,8 @@ class Entry:
     The journal holds `meta` and `payload` until they are synced; they must not change meanwhile.
     `location` is 0 until the record is framed, and changes if its segment fails before it is
     synced. `done` is for the caller: the journal hands the entry back and does not call it.
-    `answer` is called before `done`: whoever waits for it need not wait for what follows from it.
+    `answer` is called before `done`: whoever waits for it need not wait for what follows from it;
+    unless it is `in_turn`, as others wait for what follows.
     `failed` tells whoever waits that the disk refuses; the entry stays in line all the same, and is
     `refused` from then on: nobody waits for it any more.
     """
@@ -38,6 +39,7 @@ class Entry:
     length: int = 0
     committed: bool = False
     refused: bool = False
+    in_turn: bool = False
     local: bool = False  # concerns this node alone: it is not replicated, and waits for nobody
 
     @property

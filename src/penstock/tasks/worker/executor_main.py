@@ -1,8 +1,9 @@
 """The program of an executor process: `python -m …executor_main SOCKET BEACON`, two descriptors.
 
-The main thread runs functions, one after the other. A second one reads what the puller says, gives
-back what is not begun, and sends results that the main thread has no time to send. When the puller
-is gone there is nobody to work for: the process ends at once, in the middle of a function.
+The main thread runs functions, one after the other; when it has nothing to run, it reads what the
+puller says. While it is busy, a second one does that, gives back what is not begun, and sends
+results that the main thread has no time to send. When the puller is gone there is nobody to work
+for: the process ends at once, in the middle of a function.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 
 from penstock.tasks.blobs.carrier import Piece
 from penstock.tasks.declare import registry
@@ -40,22 +43,29 @@ from penstock.tasks.worker.protocol import (
 from penstock.tasks.worker.running import OwnLoop, Runner, rates_of, runner_of
 
 FLUSH_NS = 1_000_000  # results wait no longer than that while more are made
-LATE_FLUSH_MS = 2  # and no longer than that, behind a function that takes its time
+LATE_FLUSH_S = 0.002  # and no longer than that, behind a function that takes its time
 _RECEIVE_BYTES = 1 << 18
+_WAKES_BYTES = 1 << 10
+Watch = Callable[[float | None], list[int]]
 
 
 class Executor:
     """Jobs that wait, and results that are not sent yet. `pending` is shared by the two threads:
-    the main one takes from its left, the other adds to its right and takes back from there."""
+    the main one takes from its left; who receives, adds to its right and takes back from there."""
 
     def __init__(self, channel: socket.socket, beacon: Beacon) -> None:
         self._channel = channel
         self._beacon = beacon
         self._frames: Frames[ToExecutor] = Frames(ToExecutor)
+        self._scratch = memoryview(bytearray(_RECEIVE_BYTES))  # a new one each time is costly
         self._pending: deque[Work] = deque()
         self._ended: list[Ended] = []
         self._sending = threading.Lock()
-        self._arrived = threading.Event()
+        self._receiving = threading.Lock()  # held by the main thread while it rests
+        self._woken, self._wakes = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._watch_idle = watch(channel)  # first: if both threads watch, this one is woken
+        self._watch_busy = watch(channel, self._woken)
         self.pieces: queue.SimpleQueue[Piece] = queue.SimpleQueue()  # of large values
 
     # --- the main thread -------------------------------------------------------------------
@@ -81,9 +91,15 @@ class Executor:
                 self._ended.append(ended)
 
     def _rest(self) -> None:
-        while not self._pending:
-            self._arrived.wait()
-            self._arrived.clear()
+        """Receives until there is something to run: to pass it on from one thread to the other
+        would take as long as a short task."""
+        with self._receiving:
+            while not self._pending:
+                self._watch_idle(None)
+                self._receive()
+        if len(self._pending) > 1:  # from now on results may be late: somebody has to watch
+            with suppress(BlockingIOError):  # it was told often enough
+                self._wakes.send(b"\0")
 
     # --- both ------------------------------------------------------------------------------
 
@@ -103,36 +119,47 @@ class Executor:
 
     def first(self) -> Setup:
         """What the puller says first."""
-        for message in self._receive():
+        for message in self._received():
             assert isinstance(message, Setup)
             return message
+        self._watch_idle(None)
         return self.first()
 
     def listen(self) -> None:
         """Does what the puller says until it is gone; then the process ends."""
         try:
-            readable = select.poll()
-            readable.register(self._channel, select.POLLIN)
             while True:
                 late = self._pending or self._ended  # the main thread sends the last ones itself
-                if readable.poll(LATE_FLUSH_MS if late else None):
-                    for message in self._receive():
-                        self._take(message)
+                ready = self._watch_busy(LATE_FLUSH_S if late else None)
+                if self._woken.fileno() in ready:
+                    self._woken.recv(_WAKES_BYTES)
+                elif ready:
+                    with self._receiving:
+                        self._receive()
                 else:
                     self.flush()
         finally:
             os._exit(1)
 
-    def _receive(self) -> list[ToExecutor]:
-        data = self._channel.recv(_RECEIVE_BYTES)
-        if not data:
+    # --- whichever receives ----------------------------------------------------------------
+
+    def _receive(self) -> None:
+        for message in self._received():
+            self._take(message)
+
+    def _received(self) -> list[ToExecutor]:
+        """What has come; nothing if the other thread was faster."""
+        try:
+            size = self._channel.recv_into(self._scratch, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        if not size:
             os._exit(0)
-        return list(self._frames.feed(data))
+        return list(self._frames.feed(self._scratch[:size]))
 
     def _take(self, message: ToExecutor) -> None:
         if isinstance(message, Run):
             self._pending.extend(message.jobs)
-            self._arrived.set()
         elif isinstance(message, Piece):
             self.pieces.put(message)
         elif isinstance(message, Return):
@@ -143,6 +170,23 @@ class Executor:
                 except IndexError:  # the main thread was faster
                     break
             self.say(Returned(back))
+
+
+def watch(*sockets: socket.socket) -> Watch:
+    """Waits until there is something to read, or for so many seconds; the descriptors that have
+    something. Of several threads that wait for the same socket, only the one whose watch was made
+    first is woken, where the system can do that."""
+    if sys.platform == "linux":
+        watched = select.epoll()
+        for each in sockets:
+            watched.register(each, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+        return lambda seconds: [number for number, _ in watched.poll(seconds)]
+    polled = select.poll()
+    for each in sockets:
+        polled.register(each, select.POLLIN)
+    return lambda seconds: [
+        number for number, _ in polled.poll(None if seconds is None else 1000 * seconds)
+    ]
 
 
 def main(descriptor: int, beacon: int) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from penstock.errors import ProtocolError
 from penstock.tasks.blobs.carrier import GetPiece, Piece, PutPiece
 from penstock.tasks.worker.jobs import Ended
+from penstock.wire.buffers import Buffer
 
 MAX_FRAME_BYTES = 1 << 30
 _LENGTH = struct.Struct("<I")
@@ -99,7 +100,7 @@ class Frames(Generic[T]):
         self._decode = msgspec.msgpack.Decoder(kind).decode
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[T]:
+    def feed(self, data: Buffer) -> Iterator[T]:
         """The messages that are complete now; ProtocolError if the bytes are none."""
         buffer = self._buffer
         buffer += data

@@ -86,7 +86,9 @@ class Puller:
         self._ticking: asyncio.TimerHandle | None = None
         self._tick_s = 0.0  # when that is due, by the loop's clock
         self._work: list[asyncio.Task[None]] = []
-        self._popping: set[asyncio.Task[AsyncDelivery | None]] = set()
+        self._popping: set[asyncio.Task[Any]] = set()  # those of `_work` that ask for tasks now
+        self._planning = False
+        self._closing = False
         self._neighbours: Neighbours | None = None
         if settings.host:
             placing: Placing[Job] = Placing(
@@ -135,6 +137,7 @@ class Puller:
         self.stop()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._completer.finish(), FINISH_S)
+        self._closing = True
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -161,8 +164,8 @@ class Puller:
         self._pacing.drain()
         if self._neighbours is not None:
             self._neighbours.drain()
-        for pop in self._popping:
-            pop.cancel()
+        for asking in self._popping:
+            asking.cancel()
         self._act()
         asyncio.get_running_loop().call_later(self._settings.drain_s, self.stop)
 
@@ -207,17 +210,19 @@ class Puller:
                 await self._arrived(delivery, max(asked_us, now_us() - 1_000_000), moved)
 
     async def _pop(self, queue: AsyncQueue, wanted: int) -> AsyncDelivery | None:
-        waiting = queue.pop_batch(wanted, POP_S, self._settings.lease_s)
-        pop = asyncio.get_running_loop().create_task(waiting)
-        self._popping.add(pop)
+        """None also if it is called off, as nothing more should be begun."""
+        asking = asyncio.current_task()
+        assert asking is not None
+        self._popping.add(asking)
         try:
-            return await pop
+            return await queue.pop_batch(wanted, POP_S, self._settings.lease_s)
         except asyncio.CancelledError:
-            if not self.dispatch.draining:
+            if self._closing or not self.dispatch.draining:
                 raise
+            asking.uncancel()
             return None
         finally:
-            self._popping.discard(pop)
+            self._popping.discard(asking)
 
     async def _adopt(self, queue: AsyncQueue) -> None:
         """Takes some of what was sent to a host that has no worker any more."""
@@ -307,6 +312,16 @@ class Puller:
             self._completer.add(finished)
         if self.dispatch.draining and not self.dispatch.jobs:
             self._over.set()
+        if not self._planning:
+            self._planning = True
+            asyncio.get_running_loop().call_soon(self._plan)
+
+    def _plan(self) -> None:
+        """Sees to what comes next, once for all that has just happened: whoever waits for what was
+        decided need not wait for this."""
+        self._planning = False
+        if self._closing:
+            return
         if self.dispatch.wanted(now_us()):
             self._room.set()
         self._schedule_tick()
