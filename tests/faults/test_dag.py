@@ -27,14 +27,15 @@ def run(folder: Path, *options: str) -> dict[str, Any]:
     assert (done.returncode, found["correct"]) == (0, True), found["verdict"]
     assert set(found["promises"].values()) == {0}
     assert found["kills"] > 0
-    assert found["verdict"]["runs"] > found["verdict"]["raised"] > 0
+    assert found["verdict"]["raised"] > 0
     assert found["told"]["done"] == found["plan"]["tasks"]
     assert processes_in(kept) == []
     return found
 
 
 def test_workers_that_are_killed_break_no_promise(tmp_path: Path) -> None:
-    found = run(tmp_path, "--tasks", "700", "--workers", "2", "--every", "0.5", "--lease", "1")
+    found = run(tmp_path, "--tasks", "600", "--workers", "2", "--kills", "3", "--every", "0.3")
+    assert found["kills"] <= 3
     assert found["shape"]["most_parents"] > 50
     assert found["shape"]["most_children"] > 50
 
@@ -44,6 +45,7 @@ def test_nor_do_they_in_a_cluster(tmp_path: Path) -> None:
     run(tmp_path, "--tasks", "3000", "--nodes", "3", "--lease", "2")
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     command = [*COMMAND, "--keep", str(kept), "--workers", "2"]

@@ -25,7 +25,7 @@ from penstock.cli.graphing.ledger import BEGUN, ENDED, RAISED, Ledger, Line, Run
 from penstock.cli.graphing.run import longest_pause, recoveries
 from penstock.tasks.envelope import Status
 
-GRAPH = Graph(4_000, seed=9)
+GRAPH = Graph(1_000, seed=9)
 NODES = list(GRAPH)
 SECOND = 1_000_000_000
 WORKER, PROCESS = 3, 4321
@@ -229,21 +229,22 @@ def test_ledgers_tell_what_was_noted(tmp_path: Path) -> None:
 
 
 def test_a_graph_has_all_that_is_to_be_tried() -> None:
-    shape = Shape.of(GRAPH)
-    assert list(Graph(100, seed=9)) == NODES[:100]
-    assert all(child.number == parent.number + 1 for parent, child in pairwise(NODES))
-    assert all(0 <= node.number - each < REACH for node in NODES for each in node.parents)
-    assert all(len(set(node.parents)) == len(node.parents) for node in NODES)
+    graph = Graph(4_000, seed=9)
+    nodes, shape = list(graph), Shape.of(graph)
+    assert nodes[: len(NODES)] == NODES
+    assert all(child.number == parent.number + 1 for parent, child in pairwise(nodes))
+    assert all(0 < node.number - each < REACH for node in nodes for each in node.parents)
+    assert all(len(set(node.parents)) == len(node.parents) for node in nodes)
     assert WIDEST / 2 < shape.most_parents <= WIDEST
     assert shape.most_children > WIDEST / 2
     assert shape.depth > 50
-    assert shape.edges > 2 * len(NODES)
-    functions = Counter(node.function for node in NODES)
+    assert shape.edges > 2 * len(nodes)
+    functions = Counter(node.function for node in nodes)
     assert functions[FLAKY] > 50
-    assert functions[DOOMED] > 3
-    policies = {node.on_failure for node in NODES if not node.is_run}
+    assert functions[DOOMED] >= 3
+    policies = {node.on_failure for node in nodes if not node.is_run}
     assert policies == {"fail", "skip"}
-    rescued = [node for node in NODES if node.on_failure == "run"]
+    rescued = [node for node in nodes if node.on_failure == "run"]
     assert all(node.status is Status.DONE for node in rescued)
     assert rescued
 

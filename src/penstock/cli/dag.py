@@ -23,6 +23,7 @@ _SEEDS = 1 << 31
 def dag(
     tasks: Annotated[int, typer.Option(min=1)] = Plan.tasks,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between kills.")] = Plan.every,
+    kills: Annotated[int, typer.Option(min=0, help="No more; 0: until the end.")] = Plan.kills,
     nodes: Annotated[int, typer.Option(min=1, max=5, help="One, or a cluster.")] = Plan.nodes,
     workers: Annotated[int, typer.Option(min=2, max=64, help="At a time.")] = Plan.workers,
     concurrency: Annotated[int, typer.Option(min=1, max=64)] = Plan.concurrency,
@@ -36,7 +37,7 @@ def dag(
     console = console_for(stderr=json_output)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     seed = seed or random.SystemRandom().randrange(1, _SEEDS)
-    plan = Plan(tasks, seed, every, workers, concurrency, lease, nodes)
+    plan = Plan(tasks, seed, every, workers, concurrency, lease, nodes, kills)
     console.print(
         f"{tasks:,} tasks, {workers} workers, one killed about every {every:g} s, nodes: {nodes}, "
         f"seed {seed}"

@@ -154,15 +154,16 @@ class Checker:
 
     def _check_effects(self, node: Node, value: int) -> None:
         told, kept = self._published.get(node.number, ()), self._kept.get(node.number)
+        effect = kept or next(iter(told), None)
+        winner = None
+        for run in self._runs.get(node.number, ()):
+            if effect is not None and run.name == effect.run:
+                winner = self._winners[node.number] = run
         if not told or kept is None:
             self.verdict.bad("lost", node, f"told: {list(told)}, kept: {kept}")
             return
         if len(told) > 1 or told[0] != kept:
             self.verdict.bad("twice", node, f"told: {list(told)}, kept: {kept}")
-        own = self._runs.get(node.number, ())
-        winner = next((run for run in own if run.name == kept.run), None)
-        if winner is not None:
-            self._winners[node.number] = winner
         if not self._is_right(node, value, kept, winner):
             self.verdict.bad("wrong", node, f"{kept}, of the run {winner}; expected: {value}")
 

@@ -112,11 +112,13 @@ class Crew:
         self._starter.submit(self._start)
         return True
 
-    def kill_until(self, over: Callable[[], bool], seconds: float) -> None:
-        """Kills one after the other, about so many seconds apart, until something holds."""
+    def kill_until(self, over: Callable[[], bool], seconds: float, most: int = 0) -> None:
+        """Kills one after the other, about so many seconds apart, until something holds. `most`: so
+        many, if it is not 0, and then it only waits."""
         next_s = time.monotonic()
         while not over():
-            if time.monotonic() >= next_s and self.kill_one():
+            enough = most and len(self.kills) >= most
+            if not enough and time.monotonic() >= next_s and self.kill_one():
                 next_s = time.monotonic() + seconds * self._chance.uniform(0.5, 1.5)
             time.sleep(LOOK_SECONDS)
 

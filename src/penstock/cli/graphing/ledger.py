@@ -34,18 +34,19 @@ class RunName(NamedTuple):
     worker: int
     """Counts the workers that were started."""
     process: int
-    count: int
+    number: int
+    """Counts the runs of a process."""
 
     @property
     def packed(self) -> int:
         """As a number, which it travels as."""
-        return (self.worker << _PID_BITS | self.process) << _COUNT_BITS | self.count
+        return (self.worker << _PID_BITS | self.process) << _COUNT_BITS | self.number
 
     @classmethod
     def of(cls, packed: int) -> RunName:
         """The name again."""
-        who, count = divmod(packed, 1 << _COUNT_BITS)
-        return cls(*divmod(who, 1 << _PID_BITS), count)
+        who, number = divmod(packed, 1 << _COUNT_BITS)
+        return cls(*divmod(who, 1 << _PID_BITS), number)
 
 
 class Ledger:

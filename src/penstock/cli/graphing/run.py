@@ -43,6 +43,7 @@ class Plan:
     concurrency: int = 2
     lease: float = 5.0
     nodes: int = 1
+    kills: int = 0  # no more than these; 0: until the end
 
 
 @dataclass
@@ -95,7 +96,7 @@ class Proof:
             over = self._over(submitter, audit)
             while not (audit.ended or over()):  # or the first kill would hit somebody idle
                 time.sleep(LOOK_SECONDS)
-            crew.kill_until(over, self._plan.every)
+            crew.kill_until(over, self._plan.every, self._plan.kills)
             told = self._come_to_rest(submitter, crew)
             audit.finish()
             self._look_at_queue(fabric, bytes.fromhex(submitter.line))
