@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.faults.leftovers import processes_in
 
-COMMAND = [sys.executable, "-m", "penstock.cli.dag", "--json", "--seed", "5"]
+COMMAND = [sys.executable, "-m", "penstock.cli.dag", "--json", "--seed", "20"]
 SECONDS = 110
 
 

@@ -25,7 +25,7 @@ from penstock.cli.graphing.ledger import BEGUN, ENDED, RAISED, Ledger, Line, Run
 from penstock.cli.graphing.run import longest_pause, recoveries
 from penstock.tasks.envelope import Status
 
-GRAPH = Graph(1_000, seed=9)
+GRAPH = Graph(1_000, seed=41)
 NODES = list(GRAPH)
 SECOND = 1_000_000_000
 WORKER, PROCESS = 3, 4321
@@ -39,6 +39,7 @@ class History:
         self.published: dict[int, list[Effect]] = {}
         self.kept: dict[int, Effect] = {}
         self.runs: dict[int, list[Run]] = {}
+        self.came_ns: dict[int, int] = {}
         self.kills: list[Kill] = []
         self._counts, self._clock = count(1), count(1_000, 1_000)
         for node, value in GRAPH.values():
@@ -57,6 +58,7 @@ class History:
             effect = Effect(node.status, value, run.name)
         self.published[node.number] = [effect]
         self.kept[node.number] = effect
+        self.came_ns[node.number] = next(self._clock)
 
     def begin(self, node: Node, worker: int = WORKER) -> Run:
         """One more run."""
@@ -66,14 +68,22 @@ class History:
         self.runs.setdefault(node.number, []).append(run)
         return run
 
+    def lose(self, node: Node, worker: int = 8) -> Run:
+        """A run before all others, whose worker should have been killed right then."""
+        run = self.begin(node, worker)
+        own = self.runs[node.number]
+        own.insert(0, own.pop())
+        run.begun_ns = own[1].begun_ns - 1
+        return run
+
     def seen(self, number: int) -> int:
         """The run of a task that its children are given the result of."""
         effect = self.kept[number]
         return effect.run if effect.status == Status.DONE else 0
 
     def check(self) -> Verdict:
-        checker = Checker(self.published, self.kept, self.runs, Killed(self.kills))
-        return checker.check(GRAPH)
+        killed = Killed(self.kills)
+        return Checker(self.published, self.kept, self.runs, killed, self.came_ns).check(GRAPH)
 
 
 def first(holds: Callable[[Node], object]) -> Node:
@@ -165,9 +175,9 @@ def test_a_dependency_is_violated_by_who_begins_before_a_parent_ended(history: H
 
 
 def test_also_in_a_run_that_came_to_nothing(history: History) -> None:
-    run = history.begin(ORDINARY, worker=8)
+    run = history.lose(ORDINARY)
     run.begun_ns = history.runs[ORDINARY.parents[0]][-1].ended_ns - 1
-    history.kills.append(Kill(8, 0, LAST_NS))
+    history.kills.append(Kill(8, 0, run.begun_ns))
     assert broken(history.check()) == {"early": 1}
 
 
@@ -178,22 +188,41 @@ def test_a_dependency_is_violated_by_another_result_than_the_parents(history: Hi
 
 
 def test_what_a_failed_parent_ends_must_not_be_run(history: History) -> None:
-    history.begin(NOT_RUN)
-    history.kills.append(Kill(WORKER, 0, LAST_NS))
+    history.begin(NOT_RUN, worker=8).begun_ns = history.came_ns[NOT_RUN.number]
+    history.kills.append(Kill(8, 0, LAST_NS))
     assert broken(history.check()) == {"unwanted": 1}
 
 
 @pytest.mark.parametrize("node", [ORDINARY, FLAKY_ONE, DOOMED_ONE])
 def test_a_run_that_came_to_nothing_needs_a_kill(history: History, node: Node) -> None:
-    history.begin(node, worker=8)
-    assert broken(history.check()) == {"unexplained": 1}
-    history.kills = [Kill(7, 0, LAST_NS), Kill(8, PROCESS + 1, LAST_NS)]  # of somebody else
-    assert broken(history.check()) == {"unexplained": 1}
+    at_ns = history.lose(node).begun_ns
+    others = [Kill(7, 0, at_ns), Kill(8, PROCESS + 1, at_ns)]
+    too_late = [Kill(8, 0, LAST_NS)]
+    for history.kills in ([], others, too_late):
+        assert set(broken(history.check())) == {"unexplained"}
     for process in (0, PROCESS):  # the worker, or just its executor
-        history.kills = [Kill(8, process, LAST_NS)]
+        history.kills = [Kill(8, process, at_ns)]
         verdict = history.check()
         assert broken(verdict) == {}
         assert verdict.killed == 1
+
+
+def test_nothing_is_begun_once_its_outcome_is_there(history: History) -> None:
+    """Nor while another run of it goes on; whoever is killed afterwards."""
+    run = history.begin(ORDINARY, worker=8)
+    history.kills = [Kill(8, 0, LAST_NS), Kill(WORKER, 0, run.begun_ns)]
+    assert broken(history.check()) == {"unexplained": 1}
+    run.begun_ns = history.came_ns[ORDINARY.number]
+    assert broken(history.check()) == {"unexplained": 1}
+
+
+def test_an_executor_without_a_worker_may_begin_what_it_was_given(history: History) -> None:
+    run = history.begin(ORDINARY, worker=8)
+    run.begun_ns = history.runs[ORDINARY.number][0].begun_ns + 1
+    history.kills = [Kill(8, 0, run.begun_ns - 1)]
+    verdict = history.check()
+    assert broken(verdict) == {}
+    assert verdict.killed == 1
 
 
 @pytest.mark.parametrize("node", [ORDINARY, FLAKY_ONE, DOOMED_ONE])
@@ -229,7 +258,7 @@ def test_ledgers_tell_what_was_noted(tmp_path: Path) -> None:
 
 
 def test_a_graph_has_all_that_is_to_be_tried() -> None:
-    graph = Graph(4_000, seed=9)
+    graph = Graph(4_000, seed=41)
     nodes, shape = list(graph), Shape.of(graph)
     assert nodes[: len(NODES)] == NODES
     assert all(child.number == parent.number + 1 for parent, child in pairwise(nodes))

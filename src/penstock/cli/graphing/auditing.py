@@ -32,7 +32,7 @@ def effect_of(outcome: TaskOutcome) -> Effect:
 
 class Audit:
     """Reads the replies to one client while they are published, whatever the client itself makes of
-    them: outcomes by the number of their task, and when they came."""
+    them: outcomes by the number of their task, and when the first of each came."""
 
     def __init__(self, url: str, task_set: str, first: bytes) -> None:
         """`first`: the id of the task with the number 0; those of the others follow."""
@@ -41,7 +41,7 @@ class Audit:
         self._over = threading.Event()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self.published: defaultdict[int, list[Effect]] = defaultdict(list)
-        self.came_ns: list[int] = []
+        self.came_ns: dict[int, int] = {}
         self.trouble: list[str] = []
         self._reading.start()
 
@@ -79,7 +79,7 @@ class Audit:
             if key is not None and client_of(key) == self._client:
                 number = _number_of(key) - self._first
                 self.published[number].append(effect_of(read_outcome(value)))
-                self.came_ns.append(now_ns)
+                self.came_ns.setdefault(number, now_ns)
 
     def finish(self) -> None:
         """Reads to the end: nothing more may be published meanwhile."""

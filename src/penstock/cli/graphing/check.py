@@ -104,8 +104,12 @@ class Killed:
     def of(self, run: int) -> int:
         """When the worker, or the process, of a run was killed; 0 if it was not."""
         name = RunName.of(run)
-        whole = self.at_ns.get((name.worker, 0), 0)
-        return self.at_ns.get((name.worker, name.process), whole)
+        kills = [self.at_ns.get((name.worker, process), 0) for process in (0, name.process)]
+        return min(filter(None, kills), default=0)
+
+    def before(self, run: int, at_ns: int) -> bool:
+        """Whether it was killed by then."""
+        return 0 < self.of(run) <= at_ns
 
 
 def runs_of(lines: Iterable[Line]) -> dict[int, list[Run]]:
@@ -127,7 +131,7 @@ def runs_of(lines: Iterable[Line]) -> dict[int, list[Run]]:
 
 class Checker:
     """Goes through a graph once. `published` are the outcomes of each task that its submitter was
-    told of, `kept` those in the table, by its number."""
+    told of, `kept` those in the table, by its number; `came_ns`: when the first one was seen."""
 
     def __init__(
         self,
@@ -135,8 +139,10 @@ class Checker:
         kept: Mapping[int, Effect],
         runs: Mapping[int, Sequence[Run]],
         killed: Killed,
+        came_ns: Mapping[int, int],
     ) -> None:
         self._published, self._kept, self._runs, self._killed = published, kept, runs, killed
+        self._came_ns = came_ns
         self._winners: dict[int, Run] = {}
         self.verdict = Verdict()
 
@@ -182,10 +188,12 @@ class Checker:
         self.verdict.runs += len(own)
         if own and not node.is_run:
             self.verdict.bad("unwanted", node, f"{list(own)}")
-        for run in own:
+        for at, run in enumerate(own):
             self._check_parents(node, run)
             if run is not winner:
                 self._explain(node, run)
+            if not self._may_begin(node, run, own[:at]):
+                self.verdict.bad("unexplained", node, f"{run} after {list(own[:at])}")
         if sum(run.raised_ns > 0 for run in own) > self._may_raise(node):
             self.verdict.bad("unexplained", node, "it was begun again after it had failed for good")
 
@@ -207,6 +215,17 @@ class Checker:
             self.verdict.killed += 1
         else:
             self.verdict.bad("unexplained", node, f"{run}: {RunName.of(run.name)}")
+
+    def _may_begin(self, node: Node, run: Run, earlier: Sequence[Run]) -> bool:
+        """Only if all runs before it were over then, and the outcome was not there. (An executor
+        whose worker is dead may begin what it was given: nobody hears of it.)"""
+        begun_ns = run.begun_ns
+        if begun_ns > self._came_ns.get(node.number, begun_ns):
+            return False
+        return self._killed.before(run.name, begun_ns) or all(
+            0 < each.raised_ns <= begun_ns or self._killed.before(each.name, begun_ns)
+            for each in earlier
+        )
 
     def _may_raise(self, node: Node) -> int:
         """How often. A kill may hide that it has failed, and it fails once more."""

@@ -103,13 +103,15 @@ class Proof:
             self._say("checking what came out")
             kept = audit.kept(fabric)
         runs = runs_of(read_ledgers(self._runs))
-        verdict = Checker(audit.published, kept, runs, Killed(crew.kills)).check(self._graph)
+        killed, came_ns = Killed(crew.kills), sorted(audit.came_ns.values())
+        checker = Checker(audit.published, kept, runs, killed, audit.came_ns)
+        verdict = checker.check(self._graph)
         self._trouble += [*crew.trouble, *audit.trouble]
         return Outcome(
             self._plan, Shape.of(self._graph), verdict, crew.kills, told,
-            (max(audit.came_ns, default=started_ns) - started_ns) / 1e9,
-            longest_pause(crew.kills, audit.came_ns), recoveries(runs, Killed(crew.kills)),
-            crew.started, self._trouble,
+            (max(came_ns, default=started_ns) - started_ns) / 1e9,
+            longest_pause(crew.kills, came_ns), recoveries(runs, killed), crew.started,
+            self._trouble,
         )  # fmt: skip
 
     def _start_nodes(self, stack: ExitStack) -> str:
@@ -173,10 +175,11 @@ class Proof:
         """Nothing may be left but the tasks that failed for good; what is, is explained."""
         figures = fabric.queue(streams_of(TASK_SET).queue, create=False).stats()
         dead = sum(node.function == DOOMED for node in self._graph)
-        if figures["messages"] or figures["dead"] != dead:
+        left = figures["messages"] - figures["dead"]
+        if left or figures["dead"] != dead:
             self._trouble.append(
-                f"left in the queue: {figures['messages']:,} tasks; "
-                f"dead: {figures['dead']:,}, of {dead:,} that fail"
+                f"left in the queue: {left:,} tasks; dead: {figures['dead']:,}, of {dead:,} that "
+                "fail"
             )
         assert self.audit is not None
         ended, count = self.audit.published, int.from_bytes(first[8:], "big")
@@ -192,7 +195,7 @@ class Proof:
 
 
 def longest_pause(kills: list[Kill], came_ns: list[int]) -> float:
-    """Seconds from a kill until something ended."""
+    """Seconds from a kill until something ended; times in order."""
     longest, at = 0, 0
     for kill in sorted(kills, key=lambda each: each.at_ns):
         while at < len(came_ns) and came_ns[at] < kill.at_ns:
