@@ -18,7 +18,7 @@ from penstock.cli.graphing.check import Kill
 from penstock.errors import UnavailableError
 
 KINDS = ("process", "thread")  # by turns
-FEWEST = 2  # workers that are ready, or none is killed: somebody has to get something done
+MISSING = 1  # workers that may be on their way when another is killed
 START_SECONDS = 300.0  # on a machine that has much else to do
 END_SECONDS = 60.0
 EXECUTOR_SHARE = 0.25  # of the kills of a worker whose executors are processes: of one of them
@@ -94,7 +94,7 @@ class Crew:
     def kill_one(self) -> bool:
         """Kills a worker that is ready, or one of its executors; whether it did."""
         with self._lock:
-            if len(self.ready) < FEWEST:
+            if len(self.ready) < self._count - MISSING:
                 return False
             worker = self._chance.choice(self.ready)
             executors = worker.executors() if worker.kind == KINDS[0] else []
