@@ -23,6 +23,7 @@ from penstock.cli.graphing.graph import (
 )
 from penstock.cli.graphing.ledger import BEGUN, ENDED, RAISED, Ledger, Line, RunName, read_ledgers
 from penstock.cli.graphing.run import longest_pause, recoveries
+from penstock.cli.graphing.standing import Excuses, Standstill, Standstills
 from penstock.tasks.envelope import Status
 
 GRAPH = Graph(1_000, seed=41)
@@ -41,6 +42,7 @@ class History:
         self.runs: dict[int, list[Run]] = {}
         self.came_ns: dict[int, int] = {}
         self.kills: list[Kill] = []
+        self.standstills: list[Standstill] = []
         self._counts, self._clock = count(1), count(1_000, 1_000)
         for node, value in GRAPH.values():
             self._run(node, value)
@@ -82,8 +84,11 @@ class History:
         return effect.run if effect.status == Status.DONE else 0
 
     def check(self) -> Verdict:
-        killed = Killed(self.kills)
-        return Checker(self.published, self.kept, self.runs, killed, self.came_ns).check(GRAPH)
+        checker = Checker(
+            self.published, self.kept, self.runs, Killed(self.kills), self.came_ns,
+            Excuses(self.standstills, lease_ns=100),
+        )  # fmt: skip
+        return checker.check(GRAPH)
 
 
 def first(holds: Callable[[Node], object]) -> Node:
@@ -229,6 +234,30 @@ def test_an_executor_without_a_worker_may_begin_what_it_was_given(history: Histo
 def test_nothing_fails_more_often_than_it_is_meant_to(history: History, node: Node) -> None:
     history.begin(node).raised_ns = LAST_NS
     assert history.check().unexplained >= 1
+
+
+def test_a_machine_that_stood_still_explains_what_was_run_again(history: History) -> None:
+    """But only what was under way, or begun right after."""
+    run = history.lose(ORDINARY)
+    following = history.runs[ORDINARY.number][1]
+    history.standstills = [Standstill(run.begun_ns, following.begun_ns)]
+    verdict = history.check()
+    assert broken(verdict) == {}
+    assert verdict.stalled == 1
+    late, early = following.begun_ns + 1, run.begun_ns - 101
+    for history.standstills in ([Standstill(late, LAST_NS)], [Standstill(0, early)]):
+        assert broken(history.check())["unexplained"] >= 1
+
+
+def test_a_clock_that_jumps_is_a_standstill() -> None:
+    watching = Standstills(seconds=-1.0)  # so that any tick is one
+    while not watching.found:
+        pass
+    watching.close()
+    assert all(each.until_ns > each.from_ns for each in watching.found)
+    never = Standstills(seconds=3600.0)
+    never.close()
+    assert never.found == []
 
 
 def test_pauses_and_recoveries_count_from_the_kill() -> None:

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from penstock.cli.graphing.graph import DOOMED, FLAKY, Graph, Node
 from penstock.cli.graphing.ledger import BEGUN, ENDED, Line, RunName
+from penstock.cli.graphing.standing import Excuses
 from penstock.tasks.envelope import Status
 
+NO_EXCUSES = Excuses()
 MOST_NAMED = 20  # tasks that are named, of those of which something is wrong
 
 
@@ -66,6 +68,7 @@ class Verdict:
     unexplained: int = 0
     runs: int = 0
     killed: int = 0
+    stalled: int = 0
     raised: int = 0
     named: list[str] = field(default_factory=list)
 
@@ -140,9 +143,10 @@ class Checker:
         runs: Mapping[int, Sequence[Run]],
         killed: Killed,
         came_ns: Mapping[int, int],
+        excuses: Excuses = NO_EXCUSES,
     ) -> None:
         self._published, self._kept, self._runs, self._killed = published, kept, runs, killed
-        self._came_ns = came_ns
+        self._came_ns, self._excuses = came_ns, excuses
         self._winners: dict[int, Run] = {}
         self.verdict = Verdict()
 
@@ -213,6 +217,8 @@ class Checker:
             self.verdict.raised += 1
         elif self._killed.of(run.name):
             self.verdict.killed += 1
+        elif self._excuses.lost(run.begun_ns, run.over_ns):
+            self.verdict.stalled += 1
         else:
             self.verdict.bad("unexplained", node, f"{run}: {RunName.of(run.name)}")
 
@@ -220,6 +226,8 @@ class Checker:
         """Only if all runs before it were over then, and the outcome was not there. (An executor
         whose worker is dead may begin what it was given: nobody hears of it.)"""
         begun_ns = run.begun_ns
+        if self._excuses.begun(begun_ns):
+            return True
         if begun_ns > self._came_ns.get(node.number, begun_ns):
             return False
         return self._killed.before(run.name, begun_ns) or all(

@@ -44,9 +44,15 @@ def figures(outcome: Outcome) -> dict[str, str]:
         "seconds between kills": f"{outcome.seconds / max(1, len(outcome.kills)):.2f}",
         "runs": f"{verdict.runs:,}",
         "of them lost with a kill, and done again": f"{verdict.killed:,}",
+        "of them late, as the machine stood still": f"{verdict.stalled:,}",
         "of them meant to fail, and tried again": f"{verdict.raised:,}",
         "longest time from a kill until some task ended": f"{outcome.longest_pause:.2f} s",
     }
+    if outcome.standstills:
+        longest = max(each.until_ns - each.from_ns for each in outcome.standstills) / 1e9
+        found["standstills of the machine"] = (
+            f"{len(outcome.standstills):,}, the longest {longest:.1f} s"
+        )
     if again["count"]:
         found["from a kill until a lost task was begun again"] = (
             f"p50 {again['p50']:.1f} s, longest {again['max']:.1f} s; leases of {plan.lease:g} s"
@@ -72,6 +78,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "workers": outcome.workers,
         "seconds": outcome.seconds,
         "longest_pause": outcome.longest_pause,
+        "standstills": [each.until_ns - each.from_ns for each in outcome.standstills],
         "recoveries": spread(outcome.recoveries),
         "told": None if outcome.told is None else msgspec.to_builtins(outcome.told),
         "trouble": outcome.trouble,

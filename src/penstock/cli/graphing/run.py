@@ -21,12 +21,14 @@ from penstock.cli.graphing.check import Checker, Kill, Killed, Run, Verdict, run
 from penstock.cli.graphing.crew import LOOK_SECONDS, Crew
 from penstock.cli.graphing.graph import DOOMED, Graph, Shape
 from penstock.cli.graphing.ledger import read_ledgers
+from penstock.cli.graphing.standing import Excuses, Standstill, Standstills
 from penstock.cli.graphing.submit import TASK_SET, Settings, Told
 from penstock.errors import PenstockError
 from penstock.tasks.names import streams_of, task_id_of
 
 STALL_SECONDS = 90.0  # and ten leases: nothing has ended for so long, and nothing will
 END_SECONDS = 60.0
+STANDSTILL = 0.2  # of a lease: a third is left when it is extended
 MOST_EXPLAINED = 3  # of the tasks that have not ended
 
 Say = Callable[[str], None]
@@ -59,6 +61,7 @@ class Outcome:
     longest_pause: float = 0.0  # without any outcome, after a kill
     recoveries: list[float] = field(default_factory=list)  # from a kill until it was begun again
     workers: int = 0
+    standstills: list[Standstill] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
 
     @property
@@ -81,7 +84,9 @@ class Proof:
 
     def perform(self) -> Outcome:
         """All of it."""
+        standstills = Standstills(self._plan.lease * STANDSTILL)
         with ExitStack() as stack:
+            stack.callback(standstills.close)
             url = self._start_nodes(stack)
             fabric = stack.enter_context(connect(url))
             self._say("workers start")
@@ -104,14 +109,15 @@ class Proof:
             kept = audit.kept(fabric)
         runs = runs_of(read_ledgers(self._runs))
         killed, came_ns = Killed(crew.kills), sorted(audit.came_ns.values())
-        checker = Checker(audit.published, kept, runs, killed, audit.came_ns)
+        excuses = Excuses(standstills.found, int(self._plan.lease * 1e9))
+        checker = Checker(audit.published, kept, runs, killed, audit.came_ns, excuses)
         verdict = checker.check(self._graph)
         self._trouble += [*crew.trouble, *audit.trouble]
         return Outcome(
             self._plan, Shape.of(self._graph), verdict, crew.kills, told,
             (max(came_ns, default=started_ns) - started_ns) / 1e9,
             longest_pause(crew.kills, came_ns), recoveries(runs, killed), crew.started,
-            self._trouble,
+            standstills.found, self._trouble,
         )  # fmt: skip
 
     def _start_nodes(self, stack: ExitStack) -> str:
