@@ -13,7 +13,9 @@ import pytest
 from tests.faults.leftovers import processes_in
 
 COMMAND = [sys.executable, "-m", "penstock.cli.dag", "--json", "--seed", "20"]
-SECONDS = 110
+SECONDS = 240  # many processes are started: a busy machine takes its time
+
+pytestmark = pytest.mark.timeout(2 * SECONDS)
 
 
 def run(folder: Path, *options: str) -> dict[str, Any]:
@@ -34,13 +36,14 @@ def run(folder: Path, *options: str) -> dict[str, Any]:
 
 
 def test_workers_that_are_killed_break_no_promise(tmp_path: Path) -> None:
-    found = run(tmp_path, "--tasks", "300", "--workers", "2", "--kills", "2", "--every", "0.3")
+    few = ("--tasks", "300", "--workers", "2", "--concurrency", "1", "--kills", "2")
+    found = run(tmp_path, *few, "--every", "0.3")
     assert found["kills"] <= 2
 
 
 @pytest.mark.slow
 def test_nor_do_they_in_a_cluster(tmp_path: Path) -> None:
-    run(tmp_path, "--tasks", "3000", "--nodes", "3", "--lease", "2")
+    run(tmp_path, "--tasks", "2000", "--nodes", "3", "--kills", "10")
 
 
 @pytest.mark.slow
