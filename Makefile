@@ -1,12 +1,12 @@
 # The interpreter that makes the virtual environment: `make setup PYTHON=python3.12`.
 PYTHON ?= python3
-# The first seed of `make sim`: 0 draws one that was not run before, and prints it.
+# Of `make sim` (the first one) and `make dag`: 0 draws one that was not run before, and prints it.
 SEED ?= 0
 BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-node java slow spark-cluster faults soak fuzz groups spark-proof test lint type sim bench docs clean bench-peers bench-tasks
+.PHONY: help setup demo demo-node java slow spark-cluster faults soak fuzz groups dag spark-proof test lint type sim bench docs clean bench-peers bench-tasks
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ soak: setup ## kill one node KILLS=100 times, fill its disk, cut and slow its cl
 
 groups: setup ## add, pause, kill members of a group for MINUTES=10, and check all that they assemble
 	$(BIN)/python -m penstock.cli.groups --minutes $(MINUTES)
+
+DAG_TASKS ?= 100000
+KILL_SECONDS ?= 1
+dag: setup ## run a random graph of DAG_TASKS=100000 tasks, kill a worker every KILL_SECONDS=1, check it all
+	$(BIN)/python -m penstock.cli.dag --tasks $(DAG_TASKS) --every $(KILL_SECONDS) --seed $(SEED)
 
 DRIVERS ?= 10
 spark-proof: setup ## kill Spark drivers DRIVERS=10 times while they write, and check every record
