@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -280,10 +280,16 @@ class Splitter:
     its own buffer (`buffer`), so that a batch is copied once at most. Memory held is one frame.
     """
 
-    __slots__ = ("_filled", "_frame", "_head", "_limit")
+    __slots__ = ("_filled", "_frame", "_head", "_limit", "_unfilled")
 
-    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        limit: int = MAX_FRAME_BYTES,
+        unfilled: Callable[[int], bytearray] = unfilled,
+    ) -> None:
+        """`unfilled` makes the buffers of large frames."""
         self._limit = limit
+        self._unfilled = unfilled
         self._head = bytearray()  # the start of a frame whose length is not known yet
         self._frame: bytearray | None = None
         self._filled = 0
@@ -314,7 +320,7 @@ class Splitter:
         while end - at >= 4:
             length = check_length(int.from_bytes(data[at : at + 4], "little"), self._limit)
             if end - at < length:
-                self._frame = unfilled(length)
+                self._frame = self._unfilled(length)
                 self._filled = end - at
                 self._frame[: self._filled] = data[at:]
                 return frames
