@@ -208,6 +208,10 @@ class Batch:
     @cached_property
     def values(self) -> list[bytes]:
         """The values, in order."""
+        return self.read_values()
+
+    def read_values(self) -> list[bytes]:
+        """The values, in order, in a list of the caller's own; nothing is kept of it here."""
         header = self.header
         if header.columns or header.codec:
             return self._columns.values.tolist()
