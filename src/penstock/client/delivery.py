@@ -268,10 +268,9 @@ class LeasedBatch:
         """Columns value, key, timestamp and headers, a chunk for each batch, on the memory that was
         received; needs pyarrow (`pip install penstock[arrow]`). Row by row as `values`, so `ack`
         takes the numbers of its rows."""
-        import pyarrow as pa
+        from penstock.wire.arrow import table_of
 
-        chunks = [each.batch.to_arrow()[each.rows] for each in self._granted]
-        return pa.Table.from_batches(chunks).drop_columns("offset")  # of the stream, not the queue
+        return table_of([(each.batch, each.rows) for each in self._granted])
 
     def _items(
         self, op: int, arg: int = 0, rows: Sequence[int] | Rows | None = None
