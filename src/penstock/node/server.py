@@ -16,7 +16,7 @@ from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME, Flag, Splitter, Verb, error_frame
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 
-SCRATCH_BYTES = 256 << 10
+SCRATCH_BYTES = 1 << 20
 HELLO_SECONDS = 10.0
 NEWCOMERS = 64  # of a cluster: so many more may say who they are, so that other nodes get in
 HIGH_WATER_BYTES = 4 << 20
@@ -165,6 +165,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._splitter.buffer() is not None:
                 frame = self._splitter.filled(nbytes)
+                if frame is not None and self._let_in:
+                    self._later(frame)
+                    return
                 frames = [] if frame is None else [frame]
             else:
                 frames = self._splitter.feed(memoryview(self._server.scratch)[:nbytes])
@@ -217,6 +220,14 @@ class Connection(asyncio.BufferedProtocol):
             return  # it was turned away
         self._backlog.extend(frames)
         self._go_on()
+
+    def _later(self, frame: bytearray) -> None:
+        """The rest of a frame came by itself. Most often more is there, and received before the
+        loop goes on: it is worked off together with that."""
+        self._backlog.append(frame)
+        if not self._going_on and not self._paused_reading:
+            self._going_on = True
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
         """Works off what was received. What arrived together may be more than there is room for:
