@@ -50,6 +50,7 @@ from penstock.errors import (
 from penstock.wire import frames
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
+from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Verb
@@ -111,7 +112,7 @@ class Fabric:
 
     # --- events ----------------------------------------------------------------------------
 
-    def handle(self, connection: int, frame: bytearray, now_us: int) -> None:
+    def handle(self, connection: int, frame: Buffer, now_us: int) -> None:
         """One frame from a connection. A frame that is none closes the connection."""
         due_us = self.kernel.timers.next_due()
         if due_us is not None and due_us <= now_us:

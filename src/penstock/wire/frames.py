@@ -28,6 +28,7 @@ LISTS = "lists"  # a feature: the node can be asked where messages of a queue ar
 MAPS = "maps"  # a feature: the node holds a question for a newer map until there is one
 FRAME = struct.Struct("<IBBHQ")
 FRAME_BYTES = FRAME.size
+LARGE_BYTES = 16 << 10  # of a frame that need not be copied out of what was received
 
 
 class Verb(IntEnum):
@@ -306,6 +307,26 @@ class Splitter:
             return None
         whole, self._frame = self._frame, None
         return whole
+
+    def views(self, data: memoryview) -> list[memoryview] | None:
+        """As `feed`, if there are only large frames in `data`: they are parts of it, which is
+        theirs from then on. None if it is not so; then nothing has changed."""
+        if self._head:
+            return None
+        frames: list[memoryview] = []
+        at, end = 0, len(data)
+        while end - at >= 4:
+            length = check_length(int.from_bytes(data[at : at + 4], "little"), self._limit)
+            if length < LARGE_BYTES:
+                return None
+            if end - at < length:
+                break
+            frames.append(data[at : at + length])
+            at += length
+        if not frames:
+            return None
+        self.feed(data[at:])
+        return frames
 
     def feed(self, data: memoryview) -> list[bytearray]:
         """Whole frames in `data` (and what came before); the rest is kept. Only without `buffer()`.

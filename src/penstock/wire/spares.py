@@ -13,16 +13,16 @@ from penstock.wire.packing import unfilled
 
 LEAST_BYTES = 256 << 10  # smaller ones stay with the process when they are freed
 MOST_BYTES = 2 << 20  # larger ones are rare, and too much to keep
-KEPT = 6  # so many of one connection
+KEPT = 6  # so many, unless somebody says otherwise
 
 
 class Spares:
-    """The buffers of one connection; only by whoever receives."""
+    """The buffers of one connection, or of a node; only by whoever receives."""
 
     __slots__ = ("_kept",)
 
-    def __init__(self) -> None:
-        self._kept: deque[bytearray] = deque(maxlen=KEPT)
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept: deque[bytearray] = deque(maxlen=kept)
 
     def take(self, size: int) -> bytearray:
         """A buffer for a caller who fills all of it, or drops it: what is in it is not known."""
