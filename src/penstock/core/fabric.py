@@ -26,7 +26,7 @@ from penstock.core.growing import Growing
 from penstock.core.kernel import Kernel
 from penstock.core.parking import Asker
 from penstock.core.publishing import Publishing
-from penstock.core.pushes import Pushes
+from penstock.core.pushes import NO_EXTRA, Pushes
 from penstock.core.queues import Queues
 from penstock.core.records import Kind, read_transaction
 from penstock.core.reservations import Reservations
@@ -260,7 +260,7 @@ class Fabric:
     def _push(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         head = frames.PushBody(*unpack(frames.PUSH, body))
         at = frames.PUSH.size
-        extra = read_extra(body[at : at + head.extra]) if head.extra else _NO_EXTRA
+        extra = read_extra(body[at : at + head.extra]) if head.extra else NO_EXTRA
         batch = Batch.parse(body[at + head.extra :])
         self.pushes.push(connection, request, head, extra, batch)
 
@@ -407,6 +407,3 @@ class Fabric:
     def figures(self) -> dict[str, Any]:
         """Figures of the node."""
         return figures_of(self)
-
-
-_NO_EXTRA = frames.PushExtra()
