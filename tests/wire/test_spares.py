@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.wire.frames import Splitter, Verb, frame
-from penstock.wire.spares import KEPT, LEAST_BYTES, MOST_BYTES, Spares
+from penstock.wire.spares import LEAST_BYTES, MOST_BYTES, Spares
 
 SIZE = LEAST_BYTES + 1000
 
@@ -25,7 +25,7 @@ def test_a_view_keeps_a_buffer() -> None:
     buffer[:] = bytes(SIZE)
     view = memoryview(buffer)[8:16]
     del buffer
-    others = [spares.take(SIZE) for _ in range(2 * KEPT)]
+    others = [spares.take(SIZE) for _ in range(20)]
     for each in others:
         each[:] = b"x" * SIZE
     assert bytes(view) == bytes(8)
@@ -52,10 +52,13 @@ def test_small_and_very_large_ones_are_not_kept() -> None:
 
 
 def test_only_a_few_are_kept() -> None:
-    spares = Spares()
-    taken = [spares.take(SIZE) for _ in range(3 * KEPT)]
-    assert len({id(each) for each in taken}) == 3 * KEPT
-    assert len(spares._kept) == KEPT
+    spares = Spares(4 * (SIZE + 100))
+    taken = [spares.take(SIZE) for _ in range(12)]
+    assert len({id(each) for each in taken}) == 12
+    assert len(spares._kept) == 4
+    large = spares.take(3 * SIZE)
+    assert [len(each) for each in spares._kept] == [SIZE, 3 * SIZE]
+    assert spares._kept[-1] is large
 
 
 def test_frames_in_buffers_that_are_used_again() -> None:

@@ -18,7 +18,7 @@ from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 from penstock.wire.spares import Spares
 
 SCRATCH_BYTES = 1 << 20
-KEPT_SCRATCHES = 24  # that are used again: what is in the cache of the engine, and on its way there
+KEPT_BYTES = 24 << 20  # of those: what is in the cache of the engine, and on its way there
 HELLO_SECONDS = 10.0
 NEWCOMERS = 64  # of a cluster: so many more may say who they are, so that other nodes get in
 HIGH_WATER_BYTES = 4 << 20
@@ -41,7 +41,7 @@ class Server:
         self.runtime = runtime
         self.max_connections = max_connections
         self.connections: dict[int, Connection] = {}
-        self._spares = Spares(KEPT_SCRATCHES)
+        self._spares = Spares(KEPT_BYTES)
         self.scratch = self._spares.take(SCRATCH_BYTES)  # for all: one thing comes at a time
         self.paused: set[Connection] = set()
         self._last = 0

@@ -12,17 +12,19 @@ from collections import deque
 from penstock.wire.packing import unfilled
 
 LEAST_BYTES = 256 << 10  # smaller ones stay with the process when they are freed
-MOST_BYTES = 2 << 20  # larger ones are rare, and too much to keep
-KEPT = 6  # so many, unless somebody says otherwise
+MOST_BYTES = 6 << 20  # larger ones are rare, and too much to keep
+ROOM_BYTES = 16 << 20  # of all that are kept, unless somebody says otherwise
 
 
 class Spares:
     """The buffers of one connection, or of a node; only by whoever receives."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_kept", "_kept_bytes", "_room_bytes")
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept: deque[bytearray] = deque(maxlen=kept)
+    def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
+        self._kept: deque[bytearray] = deque()  # the one that was used longest ago first
+        self._kept_bytes = 0
+        self._room_bytes = room_bytes
 
     def take(self, size: int) -> bytearray:
         """A buffer for a caller who fills all of it, or drops it: what is in it is not known."""
@@ -36,7 +38,10 @@ class Spares:
                 _fit(kept[-1], size)
                 return kept[-1]
         buffer = unfilled(size)
-        kept.append(buffer)  # the one that was used longest ago leaves
+        kept.append(buffer)
+        self._kept_bytes += buffer.__alloc__()
+        while self._kept_bytes > self._room_bytes:
+            self._kept_bytes -= kept.popleft().__alloc__()
         return buffer
 
 
