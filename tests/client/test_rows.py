@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.rows import BATCH_BYTES, Rows, RowSource
+from penstock.client.rows import BATCH_BYTES, PackedRows, Rows, RowSource
 from penstock.errors import InvalidError
+from penstock.wire.batch import Batch
 
 VALUES = st.lists(st.binary(max_size=5), max_size=300)
 
 
+def values_of(rows: Rows | PackedRows) -> list[bytes]:
+    """What a batch of these rows holds."""
+    return Batch.parse(rows.encode(0)).values
+
+
+def as_lists(batches: Iterable[Rows | PackedRows]) -> list[Rows]:
+    """Batches that are kept as lists."""
+    found = []
+    for each in batches:
+        assert isinstance(each, Rows)
+        found.append(each)
+    return found
+
+
 @given(VALUES, st.integers(1, 100))
 def test_batches_hold_all_values_in_order(values, most):
-    batches = list(RowSource(iter(values), None, None, None).batches(most))
+    batches = as_lists(RowSource(iter(values), None, None, None).batches(most))
     assert [value for batch in batches for value in batch.values] == values
     assert all(len(batch.values) <= most for batch in batches)
     assert all(len(batch.values) == most for batch in batches[:-1])
@@ -28,7 +43,7 @@ def test_columns_go_along_with_the_values():
     source = RowSource(
         [b"a", b"b", b"c"], ["k", None, b"l"], [{"h": b"1"}, None, {}], [1, 2.5, moment]
     )
-    first, second = source.batches(2)
+    first, second = as_lists(source.batches(2))
     assert first[:4] == ([b"a", b"b"], [b"k", None], [{"h": b"1"}, None], [1_000_000, 2_500_000])
     assert second.timestamps_us == [int(moment.timestamp()) * 1_000_000]
 
@@ -46,7 +61,7 @@ def test_values_are_taken_lazily_and_large_ones_one_batch_at_a_time():
     assert taken == 0
     first = next(batches)
     assert taken <= 8
-    assert sum(map(len, first.values)) <= BATCH_BYTES
+    assert sum(map(len, values_of(first))) <= BATCH_BYTES
 
 
 SIZES = st.sampled_from([0, 1, 10, 60, 99, 100, 101, 250])
@@ -58,7 +73,7 @@ def test_lists_and_iterators_are_cut_by_bytes_all_the_same(sizes, most):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("penstock.client.rows.BATCH_BYTES", 100)
         of_list, of_iterator = (
-            [rows.values for rows in RowSource(each, None, None, None).batches(most)]
+            [values_of(rows) for rows in RowSource(each, None, None, None).batches(most)]
             for each in (values, iter(values))
         )
     for batches in (of_list, of_iterator):
@@ -97,3 +112,33 @@ def test_grouping_keeps_the_order_inside_each_group(pairs):
         expected = [(row, value) for row, (value, own) in enumerate(pairs) if own == group]
         assert list(zip(part.timestamps_us or [], part.values, strict=True)) == expected
         assert list(part.keys or []) == list(part.values)
+
+
+@given(VALUES, st.integers(1, 100))
+def test_a_list_of_values_alone_is_packed_in_batches_of_the_same_bytes(values, most):
+    batches = list(RowSource(values, None, None, None).batches(most))
+    sliced = list(RowSource(iter(values), None, None, None).batches(most))
+    assert [each.messages for each in batches] == [each.messages for each in sliced]
+    settings = {"producer": 7, "sequence": 3, "priority": 2}
+    assert [each.encode(5, **settings) for each in batches] == [
+        each.encode(5, **settings) for each in sliced
+    ]
+
+
+def test_packed_rows_are_sealed_anew_without_a_change_to_what_was_sent():
+    (rows,) = RowSource([b"a", b"b"], None, None, None).batches(10)
+    first = rows.encode(5, producer=7, sequence=0)
+    sent = bytes(first)
+    again = rows.encode(5, producer=8, sequence=4)
+    assert bytes(first) == sent
+    batch = Batch.parse(again)
+    assert (batch.values, batch.header.producer, batch.header.sequence) == ([b"a", b"b"], 8, 4)
+
+
+def test_packed_rows_have_the_bounds_of_all_batches():
+    (rows,) = RowSource([b"a"], None, None, None).batches(10)
+    with pytest.raises(InvalidError, match="priority"):
+        rows.encode(5, priority=16)
+    large = [bytes(3 << 20), bytes(1 << 20), bytes(1 << 20), bytes(9 << 20), b""]
+    batches = RowSource(large, None, None, None).batches(10)
+    assert [each.messages for each in batches] == [2, 1, 1, 1]

@@ -14,11 +14,13 @@ from penstock.consumers.calls import HandlerError
 from penstock.tasks.errors import TaskError
 from penstock.wire import frames
 from penstock.wire import messages as m
-from penstock.wire.frames import FRAME_BYTES, SettleItem, Splitter, Verb
+from penstock.wire.frames import FRAME_BYTES, LARGE_BYTES, SettleItem, Splitter, Verb
 from penstock.wire.limits import MAX_FRAME_BYTES
 
 
-def cut(stream: bytes, sizes: list[int], splitter: Splitter) -> list[bytes]:
+def cut(
+    stream: bytes, sizes: list[int], splitter: Splitter, shares: bool = False
+) -> list[bytes]:
     """Feeds a stream in pieces of these sizes, as the node's server does it."""
     found: list[bytes] = []
     at = turn = 0
@@ -28,7 +30,9 @@ def cut(stream: bytes, sizes: list[int], splitter: Splitter) -> list[bytes]:
         place = splitter.buffer()
         if place is None:
             piece = stream[at : at + size]
-            found += map(bytes, splitter.feed(memoryview(piece)))
+            data = memoryview(bytearray(piece))
+            views = splitter.views(data) if shares else None
+            found += map(bytes, splitter.feed(data) if views is None else views)
             at += len(piece)
             continue
         count = min(size, len(place), len(stream) - at)
@@ -49,6 +53,37 @@ def test_splitter_finds_every_frame(bodies: list[bytes], sizes: list[int]) -> No
     splitter = Splitter()
     assert cut(b"".join(whole), sizes, splitter) == whole
     assert splitter.buffer() is None
+
+
+@given(
+    sizes=st.lists(st.sampled_from([20, LARGE_BYTES - 1, LARGE_BYTES, 40_000]), max_size=8),
+    pieces=st.lists(st.integers(1, 90_000), min_size=1, max_size=6),
+)
+def test_large_frames_are_found_where_they_lie(sizes: list[int], pieces: list[int]) -> None:
+    sent = [
+        frames.frame(Verb.PUSH, number, 0, bytes([number]) * (size - FRAME_BYTES))
+        for number, size in enumerate(sizes)
+    ]
+    pieces.append(50_000)  # so that it ends
+    assert cut(b"".join(sent), pieces, Splitter(), shares=True) == sent
+
+
+def test_only_what_is_full_of_large_frames_is_shared() -> None:
+    large = frames.frame(Verb.PUSH, 1, 0, bytes(LARGE_BYTES))
+    data = memoryview(bytearray(large + large + large[:100]))
+    splitter = Splitter()
+    first, second = splitter.views(data) or []
+    assert first.obj is second.obj is data.obj
+    rest = splitter.buffer()
+    assert rest is not None
+    assert len(rest) == len(large) - 100
+    for other in (b"", large[:100], large + frames.frame(Verb.CREDIT, 2)):
+        splitter = Splitter()
+        assert splitter.views(memoryview(bytearray(other))) is None
+        assert splitter.buffer() is None
+    splitter.feed(memoryview(b"\x10"))
+    assert splitter.views(data) is None
+
 
 
 @given(

@@ -105,6 +105,21 @@ def test_values_are_packed_and_sliced(version: str, values: list[bytes], front: 
         assert packing.slice_values(body, front, len(values)) == values
 
 
+@given(
+    values=many(VALUES), start=st.integers(0, 50), most=st.integers(1, 3000),
+    limit=st.integers(0, 1 << 17),
+)  # fmt: skip
+def test_a_part_is_packed_as_far_as_it_fits(
+    version: str, values: list[bytes], start: int, most: int, limit: int
+) -> None:
+    packed, count = packing.pack_part(values, start, most, limit, 80)
+    part = values[start : start + most]
+    assert packed == bytes(80) + column(part[:count])
+    assert count >= min(len(part), 1)
+    assert count <= 1 or sum(map(len, part[:count])) <= limit
+    assert count == len(part) or sum(map(len, part[: count + 1])) > limit
+
+
 @given(size=st.integers(0, 1 << 20))
 def test_a_buffer_to_be_filled_has_its_size(version: str, size: int) -> None:
     buffer = packing.unfilled(size)
@@ -177,6 +192,8 @@ def test_odd_lists_are_treated_alike(values: list[Any], shape: Callable[[list[An
         packing.total_of, packing.pack_values, packing.pack_nullable, packing.pack_keys,
     ):  # fmt: skip
         assert_same(lambda call=call: call(shape(values)))
+    for most, limit in ((10, 100), (4000, 30), (4000, 1 << 30)):
+        assert_same(packing.pack_part, values, 3, most, limit, 8)
 
 
 @needs_compiled
@@ -228,6 +245,11 @@ def test_what_is_not_plain_is_left_to_the_twin(compiled: Any) -> None:
         assert compiled.total_of(values) is None
     for front in (-1, 1 << 40):
         assert compiled.pack_values([b"a"], front) is None
+        assert compiled.pack_part([b"a"], 0, 1, 1, front) is None
+    parts: list[Any] = [([b"a"], 0, 1, 1), ([b"a"], "0", 1, 1, 0), ([b"a"], 0, 1 << 64, 1, 0)]
+    for wrong_part in parts:
+        with pytest.raises((TypeError, OverflowError)):
+            compiled.pack_part(*wrong_part)
     for wrong in (([b"a"],), ([b"a"], "0"), ([b"a"], 1 << 64)):
         with pytest.raises((TypeError, OverflowError)):
             compiled.pack_values(*wrong)
@@ -239,6 +261,7 @@ def test_nothing_is_kept(compiled: Any) -> None:
     before = sys.getrefcount(value)
     body = compiled.pack_values([value, value], HEADER_BYTES)
     compiled.pack_values([value, value, "x"], 0)
+    compiled.pack_part([value, value, "x"], 0, 2, 1000, 0)
     compiled.pack_nullable([value, None, value])
     compiled.total_of((value, value))
     assert sys.getrefcount(value) == before

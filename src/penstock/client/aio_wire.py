@@ -11,6 +11,7 @@ from penstock.client.transport import watch_over
 from penstock.errors import PenstockError, ProtocolError, UnavailableError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
+from penstock.wire.spares import Spares
 
 _SCRATCH_BYTES = 64 << 10  # of what is larger, the rest is received where it stays
 _HIGH_WATER_BYTES = 1 << 20
@@ -27,7 +28,7 @@ class Wire(asyncio.BufferedProtocol):
     ) -> None:
         self._received = received
         self._ended = ended
-        self._splitter = Splitter()
+        self._splitter = Splitter(unfilled=Spares().take)
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()

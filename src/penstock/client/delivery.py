@@ -78,6 +78,11 @@ class Granted:
         column = self.batch.values
         return column if len(self.positions) == len(column) else column[self.rows]
 
+    def read_values(self) -> list[bytes]:
+        """The same in a list of the caller's own; nothing is kept of it here."""
+        column = self.batch.read_values()
+        return column if len(self.positions) == len(column) else column[self.rows]
+
     def item(self, op: int, position: int, count: int, arg: int = 0) -> SettleItem:
         """A settlement of positions under this grant."""
         return SettleItem(op, self.shard, count, self.grant, position, arg)
@@ -145,6 +150,10 @@ class Merged:
     def values(self) -> Sequence[bytes]:
         """The values, in order."""
         return self.batch.values
+
+    def read_values(self) -> list[bytes]:
+        """The same in a list of the caller's own; nothing is kept of it here."""
+        return self.batch.read_values()
 
     def items(self, op: int, arg: int = 0) -> list[SettleItem]:
         """A settlement of all rows: one item for each grant."""
@@ -219,14 +228,17 @@ class LeasedBatch:
     def __init__(self, granted: list[Part]) -> None:
         self._granted = granted
         self._settler = granted[0].settler
+        self._values: list[bytes] | None = None
 
     def __len__(self) -> int:
         return sum(len(each.positions) for each in self._granted)
 
     @property
     def values(self) -> list[bytes]:
-        """The values, in order."""
-        return _concatenated(each.values for each in self._granted)
+        """The values, in order. The list is the delivery's: read it, do not change it."""
+        if self._values is None:
+            self._values = _concatenated(each.read_values() for each in self._granted)
+        return self._values
 
     @property
     def keys(self) -> list[bytes | None]:
@@ -257,10 +269,9 @@ class LeasedBatch:
         """Columns value, key, timestamp and headers, a chunk for each batch, on the memory that was
         received; needs pyarrow (`pip install penstock[arrow]`). Row by row as `values`, so `ack`
         takes the numbers of its rows."""
-        import pyarrow as pa
+        from penstock.wire.arrow import table_of
 
-        chunks = [each.batch.to_arrow()[each.rows] for each in self._granted]
-        return pa.Table.from_batches(chunks).drop_columns("offset")  # of the stream, not the queue
+        return table_of([(each.batch, each.rows) for each in self._granted])
 
     def _items(
         self, op: int, arg: int = 0, rows: Sequence[int] | Rows | None = None
@@ -308,11 +319,46 @@ def _covers(item: SettleItem, position: int) -> bool:
 def _chosen(parts: Iterable[Part], op: int, mask: int, arg: int) -> list[SettleItem]:
     """Settlements of the rows of several parts, one after the other, whose bits are set."""
     items: list[SettleItem] = []
-    for part in parts:
-        count = len(part.positions)
-        items += part.chosen(op, mask & full(count), arg)
+    for part, count in _stretches(parts):
+        bits = mask & full(count)
+        if count == len(part.positions):
+            items += part.chosen(op, bits, arg)
+        elif bits:
+            assert isinstance(part, Granted)
+            first, span = part.positions[0], bits.bit_length()
+            whole = bits == full(count)
+            item = SettleItem(op, part.shard, span, part.grant, first, arg, 0 if whole else bits)
+            items.append(item)
         mask >>= count
     return items
+
+
+def _stretches(parts: Iterable[Part]) -> list[tuple[Part, int]]:
+    """Parts, and how many rows there are from each on of the same grant, without a gap."""
+    found: list[tuple[Part, int]] = []
+    first: Part | None = None
+    rows = 0
+    for part in parts:
+        count = len(part.positions)
+        if first is not None and _goes_on(part, first, rows):
+            rows += count
+            found[-1] = first, rows
+        else:
+            first, rows = part, count
+            found.append((part, count))
+    return found
+
+
+def _goes_on(part: Part, first: Part, rows: int) -> bool:
+    """Whether this is more of the same grant, right behind the so many rows from `first` on."""
+    if not (isinstance(part, Granted) and isinstance(first, Granted)):
+        return False
+    if part.grant != first.grant or part.shard != first.shard:
+        return False
+    positions, before = part.positions, first.positions
+    if not (isinstance(positions, range) and isinstance(before, range)):
+        return False
+    return positions[0] == before[0] + rows
 
 
 def _concatenated(columns: Iterable[Sequence[T]]) -> list[T]:

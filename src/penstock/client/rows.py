@@ -11,9 +11,10 @@ import numpy as np
 
 from penstock.client.inputs import check_headers, key_column, moment_us
 from penstock.errors import InvalidError
-from penstock.wire.encode import encode_batch
+from penstock.wire.batch import HEADER_BYTES
+from penstock.wire.encode import encode_batch, seal_values
 from penstock.wire.growth import Layout, Numbers
-from penstock.wire.packing import lengths_of, total_of
+from penstock.wire.packing import lengths_of, pack_part, total_of
 
 BATCH_BYTES = 4 << 20  # a batch is closed when its values reach this
 # Values taken from an iterator at once: few at first, and then so many times those that are there.
@@ -97,6 +98,33 @@ class Rows(NamedTuple):
         )
 
 
+class PackedRows:
+    """Values alone, packed as they were cut: nothing of the caller's list is kept."""
+
+    __slots__ = ("_buffer", "_sealed", "messages")
+
+    keys: None = None
+
+    def __init__(self, buffer: bytearray, messages: int) -> None:
+        self._buffer = buffer
+        self._sealed = False
+        self.messages = messages
+
+    def encode(self, timestamp_us: int, **settings: Any) -> bytearray:
+        """A sealed batch. The first is the buffer itself; whoever has it keeps it as it is."""
+        buffer = bytearray(self._buffer) if self._sealed else self._buffer
+        self._sealed = True
+        return seal_values(buffer, self.messages, timestamp_us, **settings)
+
+    def partitions(self, layout: Layout, unkeyed: Callable[[], int]) -> Sequence[int]:
+        """The partition of each."""
+        return [unkeyed()] * self.messages
+
+    def grouped(self, groups: Sequence[int] | Numbers) -> Iterator[tuple[int, PackedRows]]:
+        """They have no keys to be told apart by: all go where the first does."""
+        yield int(groups[0]), self
+
+
 class RowSource:
     """Values and what goes with them, taken lazily and cut into batches by count and by bytes."""
 
@@ -120,8 +148,11 @@ class RowSource:
         self._headers = None if headers is None else iter(headers)
         self._timestamps = None if timestamps is None else iter(timestamps)
 
-    def batches(self, most: int) -> Iterator[Rows]:
+    def batches(self, most: int) -> Iterator[Rows | PackedRows]:
         """Batches of at most `most` messages; none is made if a column ends before the values."""
+        if self._list is not None and not (self._keys or self._headers or self._timestamps):
+            yield from self._packed(self._list, most)
+            return
         while values := self._take_values(most):
             count = len(values)
             keys = headers = times = None
@@ -137,6 +168,17 @@ class RowSource:
                 if column is not None and len(column) < count:
                     raise InvalidError(f"there are fewer {name} than values")
             yield Rows(values, keys, headers, times)
+
+    def _packed(self, values: list[bytes], most: int) -> Iterator[PackedRows]:
+        """A list of values alone is packed where it lies: slices of it would be copied, and walked
+        by the garbage collector, for nothing."""
+        while self._at < len(values):
+            try:
+                buffer, count = pack_part(values, self._at, most, BATCH_BYTES, HEADER_BYTES)
+            except TypeError as error:
+                raise _not_bytes(error) from error
+            self._at += count
+            yield PackedRows(buffer, count)
 
     def _take_values(self, most: int) -> list[bytes]:
         """The next values: what their batch has room for."""
@@ -176,7 +218,11 @@ def _size(values: list[bytes]) -> int:
     try:
         return total_of(values)
     except TypeError as error:
-        raise InvalidError(f"values must be bytes: {error}") from error
+        raise _not_bytes(error) from error
+
+
+def _not_bytes(error: TypeError) -> InvalidError:
+    return InvalidError(f"values must be bytes: {error}")
 
 
 def check_as_long(name: str, column: Iterable[object] | None, values: Iterable[bytes]) -> None:

@@ -16,6 +16,7 @@ from penstock.errors import UnavailableError
 from penstock.machine import may_spin
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
+from penstock.wire.spares import Spares
 
 _SCRATCH_BYTES = 64 << 10  # of what is larger, the rest is received where it stays
 _MAX_PARTS = 512  # of one sendmsg; the kernel's own limit is 1024
@@ -60,7 +61,7 @@ class SocketTransport:
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         watch_over(self._socket)
-        self._splitter = Splitter()
+        self._splitter = Splitter(unfilled=Spares().take)
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._receiving = threading.Lock()
         self._inbox: list[bytearray] = []

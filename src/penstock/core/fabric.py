@@ -26,7 +26,7 @@ from penstock.core.growing import Growing
 from penstock.core.kernel import Kernel
 from penstock.core.parking import Asker
 from penstock.core.publishing import Publishing
-from penstock.core.pushes import Pushes
+from penstock.core.pushes import NO_EXTRA, Pushes
 from penstock.core.queues import Queues
 from penstock.core.records import Kind, read_transaction
 from penstock.core.reservations import Reservations
@@ -50,6 +50,7 @@ from penstock.errors import (
 from penstock.wire import frames
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
+from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Verb
@@ -111,7 +112,7 @@ class Fabric:
 
     # --- events ----------------------------------------------------------------------------
 
-    def handle(self, connection: int, frame: bytearray, now_us: int) -> None:
+    def handle(self, connection: int, frame: Buffer, now_us: int) -> None:
         """One frame from a connection. A frame that is none closes the connection."""
         due_us = self.kernel.timers.next_due()
         if due_us is not None and due_us <= now_us:
@@ -262,7 +263,7 @@ class Fabric:
     def _push(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         head = frames.PushBody(*unpack(frames.PUSH, body))
         at = frames.PUSH.size
-        extra = read_extra(body[at : at + head.extra]) if head.extra else _NO_EXTRA
+        extra = read_extra(body[at : at + head.extra]) if head.extra else NO_EXTRA
         batch = Batch.parse(body[at + head.extra :])
         self.pushes.push(connection, request, head, extra, batch)
 
@@ -409,6 +410,3 @@ class Fabric:
     def figures(self) -> dict[str, Any]:
         """Figures of the node."""
         return figures_of(self)
-
-
-_NO_EXTRA = frames.PushExtra()

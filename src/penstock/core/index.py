@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 _WALK = 4096  # messages of one walk, so that a grant ends in one step
+_FOLLOWERS = 64  # batches that one grant takes along, for the same reason
 _TRIM_FROM = 1024  # rows; below this a dead prefix is not worth moving memory
 
 
@@ -35,6 +36,15 @@ class Stored(NamedTuple):
     def live_bytes(self) -> int:
         """Bytes that are not free yet, as `BatchIndex.finish` counts them."""
         return self.length - self.length * (self.rows - self.live) // self.rows
+
+
+class Room(NamedTuple):
+    """How far batches are taken along with others."""
+
+    messages: int
+    max_bytes: int
+    stop: int | None  # a position
+    before_us: int | None  # when what comes first elsewhere arrived
 
 
 class BatchIndex:
@@ -145,15 +155,25 @@ class BatchIndex:
         return self._finish(row, count)
 
     def finish_run(self, position: int, mask: int, messages: int) -> list[tuple[int, int]]:
-        """As `finish`, for the messages of a mask, which has so many: they are of one batch, or
-        each is a batch of its own."""
+        """As `finish`, for the messages of a mask, which has so many: they are of one batch or of
+        neighbouring ones, or each is a batch of its own."""
         row = self.row_of(position)
         assert row >= 0, "finish of an unknown position"
-        if messages == 1 or self._span[row] != 1:
+        span = self._span[row]
+        if messages == 1 or (span != 1 and position + mask.bit_length() <= self._base[row] + span):
             return [self._finish(row, messages)]
+        if span != 1:
+            return self._finish_neighbours(row, position, mask)
         return self._finish_singles(row, position, mask)
 
     def _finish(self, row: int, count: int) -> tuple[int, int]:
+        freed = self._free(row, count)
+        if not self._live[row]:
+            self._trim()
+        return freed
+
+    def _free(self, row: int, count: int) -> tuple[int, int]:
+        """As `finish`; rows keep their numbers."""
         length, rows, live = self._length[row], self._rows[row], self._live[row]
         assert count <= live, "more finished than live"
         location = self._location[row]
@@ -163,8 +183,23 @@ class BatchIndex:
             self._unstamp(self._base[row])
             self._location[row] = 0
             self._dead += 1
-            self._trim()
         return location, freed
+
+    def _finish_neighbours(self, row: int, position: int, mask: int) -> list[tuple[int, int]]:
+        freed: list[tuple[int, int]] = []
+        while mask:
+            width = self._base[row] + self._span[row] - position
+            if part := mask & (1 << width) - 1:
+                freed.append(self._free(row, part.bit_count()))
+            mask >>= width
+            position, row = position + width, row + 1
+            if mask and (row == len(self._base) or self._base[row] != position):
+                shift = (mask & -mask).bit_length() - 1  # rows between are gone
+                position, mask = position + shift, mask >> shift
+                row = self.row_of(position)
+                assert row >= 0, "finish of an unknown position"
+        self._trim()
+        return freed
 
     def move(self, base: int, old: int, new: int, length: int, rows: int) -> Stored | None:
         """The batch was copied elsewhere, `rows` messages of it. As it was before, or None if it
@@ -186,6 +221,25 @@ class BatchIndex:
             return None
         return Singles(self, row, position, stop, skips)
 
+    def followers(self, position: int, skips: set[int], room: Room) -> tuple[int, int, int]:
+        """Live batches of several messages from a position on, one right behind the other, as far
+        as there is room: how many, and their messages and bytes."""
+        messages, max_bytes, stop, before_us = room
+        row = bisect_left(self._base, position, self._first)
+        first, span, size = row, 0, 0
+        while row < len(self._base) and row - first < _FOLLOWERS:
+            count, length = self._span[row], self._length[row]
+            if self._base[row] != position or self._live[row] != count or count == 1:
+                break
+            if span + count > messages or size + length > max_bytes:
+                break
+            if position == stop or position in skips:
+                break
+            if before_us is not None and self._arrived[row] >= before_us:
+                break
+            span, size, position, row = span + count, size + length, position + count, row + 1
+        return row - first, span, size
+
     def places(self, position: int, count: int) -> list[tuple[int, int]] | None:
         """Location and length of `count` neighbouring batches of one message each; None if one of
         them is gone, or they must be looked at one by one, because of what stands in their bytes.
@@ -199,23 +253,18 @@ class BatchIndex:
         return list(zip(self._location[row:end], self._length[row:end], strict=True))
 
     def parts(self, position: int, mask: int) -> list[tuple[int, int]]:
-        """The mask of a run cut at the ends of batches: positions and masks, lowest bits set."""
-        row = self.row_of(position)
-        assert row >= 0, "a run of an unknown position"
+        """The mask of a run cut at the ends of batches: positions and masks, lowest bits set.
+        Where the run begins there may be nothing any more."""
         cut: list[tuple[int, int]] = []
-        while True:
-            width = self._base[row] + self._span[row] - position
-            part = mask & (1 << width) - 1
-            if part:
-                shift = (part & -part).bit_length() - 1
-                cut.append((position + shift, part >> shift))
-            mask >>= width
-            if not mask:
-                return cut
+        while mask:
             shift = (mask & -mask).bit_length() - 1
-            position, mask = position + width + shift, mask >> shift
+            position, mask = position + shift, mask >> shift
             row = self.row_of(position)
             assert row >= 0, "a run of an unknown position"
+            width = self._base[row] + self._span[row] - position
+            cut.append((position, mask & (1 << width) - 1))
+            position, mask = position + width, mask >> width
+        return cut
 
     def _finish_singles(self, row: int, position: int, mask: int) -> list[tuple[int, int]]:
         count = mask.bit_length()

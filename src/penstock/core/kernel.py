@@ -118,7 +118,8 @@ class Kernel:
         totals = Totals(self.free) if known is None else known.totals
         options = read_options(info.kind, info.options)
         layout = info.layout() if info.growths else None
-        stream = Stream(info, options, totals, level_of(options), layout)
+        plain = info.kind == "queue" and options.ordered == "no" and not options.gangs
+        stream = Stream(info, options, totals, level_of(options), layout, plain)
         self.streams[info.id] = stream
         self.names[info.namespace, info.kind, info.name] = info.id
         if layout is not None:

@@ -9,7 +9,7 @@ from penstock.core.kernel import Kernel
 from penstock.core.partition import Partition
 from penstock.core.queue import QueueShard
 from penstock.core.records import Kind, PushMeta, read_forward, read_push
-from penstock.core.runs import Run, full
+from penstock.core.runs import Run, first_of, full
 from penstock.core.staged import STAGED, lane_with
 
 
@@ -96,8 +96,13 @@ def _all_runs(queue: QueueShard) -> list[Run]:
         *queue.delayed.runs.values(),
         *queue.held.values(),
         *queue.dead.values(),
-        *queue.leases.grants.values(),
     ]
+    for grant in queue.leases.grants.values():
+        index = queue.lane_of(grant.position).index
+        if index.is_single(first_of(grant.position, grant.mask)):
+            runs.append(grant)  # a batch of one is live as a whole: nobody asks for its mask
+        else:
+            runs += [Run(*part) for part in index.parts(grant.position, grant.mask)]
     if queue.keys is not None:
         runs += [Run(position, 1) for position in queue.keys.behind()]
     return sorted(runs, key=lambda run: run.position)

@@ -21,6 +21,7 @@ from penstock.wire.frames import RECEIPT, PushBody, PushExtra, Verb
 from penstock.wire.growth import ANY_GENERATION
 from penstock.wire.limits import MAX_ID_BYTES
 
+NO_EXTRA = PushExtra()
 # Plain numbers: looking up a member of an enum costs more than comparing it.
 _KIND, _BARRIER, _VERB = int(Kind.PUSH), int(Kind.BARRIER), int(Verb.PUSH)
 
@@ -61,8 +62,12 @@ class Pushes:
             level = Durability(min(body.durability, Durability.SYNCED))
         base = self._duplicate(shard, stream, batch, extra)
         if base is None:
-            self.check(stream, shard.id, batch, extra)
-            self.check_placed(stream, body.partition, batch.header)
+            header = batch.header
+            if stream.plain and extra is NO_EXTRA and not (header.columns or header.codec):
+                batch.check()  # nothing else could be wrong
+            else:
+                self.check(stream, shard.id, batch, extra)
+                self.check_placed(stream, body.partition, batch.header)
             self.check_depth(stream, batch)
             self._check_room(shard, stream, batch.header.producer, extra)
             if extra.stage:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop
 
 from penstock.core.changes import Change, Given, Op
-from penstock.core.index import Stored
+from penstock.core.index import Room, Stored
+from penstock.core.lanes import LANE_SHIFT
 from penstock.core.leases import Grant
 from penstock.core.queue import QueueShard
 from penstock.core.runs import bits_of, cut
@@ -87,6 +88,26 @@ def next_given(
     return Given(queue.leases.next_number, position, span, lease_us), stored
 
 
+def followers(
+    queue: QueueShard, given: Given, stored: Stored, messages: int, max_bytes: int,
+    limit: tuple[int, int] | None,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Batches right behind a lease that are taken along with it: how many, and their messages and
+    bytes. All are fresh and whole, nothing ready comes before them, neither here nor, by `limit`,
+    in another shard, and what becomes of one is nothing to the others."""
+    position = given.position
+    if stored.span == 1 or queue.options.ordered != "no" or queue.gangs is not None or queue.damage:
+        return 0, 0, 0
+    if position in queue.returned.runs:
+        return 0, 0, 0
+    if limit is not None and limit[0] > position >> LANE_SHIFT:
+        limit = None
+    before_us = None if limit is None else limit[1] if limit[0] == position >> LANE_SHIFT else 0
+    room = Room(messages - given.span, max_bytes, queue.returned.head(), before_us)
+    lane = queue.lane_of(position)
+    return lane.index.followers(position + given.span, lane.skips, room)
+
+
 def _unbroken(mask: int) -> int:
     return (~mask & (mask + 1)).bit_length() - 1
 
@@ -147,7 +168,8 @@ def _ends_early(queue: QueueShard, grant: Grant, change: Change, now_us: int) ->
     """Whether one message would end the lease of others, which were pushed independently of it."""
     if change.op != Op.EXTEND or now_us + change.arg >= grant.deadline_us:
         return False
-    return queue.lane_of(grant.position).index.is_single(change.position)
+    index = queue.lane_of(grant.position).index
+    return len(index.parts(grant.position, grant.mask)) > 1
 
 
 def is_out_of_tries(queue: QueueShard, grant: Grant) -> bool:

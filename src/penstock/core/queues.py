@@ -158,7 +158,8 @@ class Queues:
     ) -> Taken | None:
         options = self.kernel.streams[view.stream].options
         lease_us = (body.lease_ms or options.lease_ms) * 1000
-        taken = view.take(messages, body.max_bytes, lease_us, self.kernel.now_us, overdraw)
+        now_us, joins = self.kernel.now_us, not self.kernel.shared
+        taken = view.take(messages, body.max_bytes, lease_us, now_us, overdraw, joins)
         ends_us, timers_us = self.kernel.now_us + lease_us, view.timers_us
         for queue, _, _ in taken.grants.values():
             # A lease is all that is new: a timer that is set for an earlier time will do.

@@ -40,6 +40,11 @@ class Run:
         return self.position + self.mask.bit_length()
 
 
+def first_of(position: int, mask: int) -> int:
+    """Where the first message of a mask is, which may not be where the mask begins."""
+    return position + (mask & -mask).bit_length() - 1
+
+
 def run_of(position: int, mask: int, deliveries: int) -> Run | None:
     """A run with the low empty bits of the mask dropped; None if there is no message in it."""
     if not mask:

@@ -41,6 +41,7 @@ class Stream(NamedTuple):
     totals: Totals
     level: Durability
     layout: Layout | None = None  # of a topic that has grown
+    plain: bool = False  # a queue that takes any values, in any order, on any shard
 
 
 class Replayed(NamedTuple):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 
 from penstock.core.changes import Given
 from penstock.core.effects import Slice
 from penstock.core.lanes import LANE_SHIFT
 from penstock.core.leases import Grant
 from penstock.core.queue import QueueShard
-from penstock.core.runs import Run, cut, full, run_of
+from penstock.core.runs import Run, cut, first_of, full, run_of
 from penstock.core.views import QueueView, Taken
 from penstock.wire.frames import PopBody, PopMode
 
@@ -81,8 +81,10 @@ def _parts(queue: QueueShard, given: Given, grant: Grant) -> Iterator[Slice | No
     if given.span == 1 or not grant.mask:
         return repeat(slice_of(queue, grant, grant.number))
     index = queue.lane_of(given.position).index
-    if not index.is_single(given.position):
-        return repeat(slice_of(queue, grant, grant.number))
+    if not index.is_single(first_of(grant.position, grant.mask)):
+        parts = index.parts(grant.position, grant.mask)
+        whole = (Run(position, mask, grant.deliveries) for position, mask in parts)
+        return chain((slice_of(queue, run, grant.number) for run in whole), repeat(None))
     places = index.places(given.position, given.span)
     if places is None or grant.mask != full(given.span):  # somebody guessed the grant's number
         rows = range(given.span)

@@ -13,7 +13,7 @@ from penstock.core.lanes import LANE_SHIFT
 from penstock.core.leases import Grant
 from penstock.core.parking import Parking
 from penstock.core.queue import QueueShard
-from penstock.core.queue_rules import next_given
+from penstock.core.queue_rules import followers, next_given
 from penstock.wire.frames import PopBody, Verb
 from penstock.wire.limits import MAX_LEASE_MS
 
@@ -107,6 +107,12 @@ class Heads:
         self._best[queue.shard] = head
         heappush(heap, entry)
         return False
+
+    def limit(self, lines: list[_Line]) -> tuple[int, int] | None:
+        """The rank of what may come first in other shards than the one that is taken from; None if
+        there is nothing."""
+        ranks = [each[0][0] for each in (self._heap, lines) if each]
+        return min(ranks, default=None)
 
     def may_be_before(self, line: _Line) -> bool:
         """Whether another shard may have a message that comes before that of a walk."""
@@ -209,22 +215,25 @@ class QueueView:
         return parked + sum(not each.over for each in self.subscriptions)
 
     def take(
-        self, messages: int, max_bytes: int, lease_us: int, now_us: int, overdraw: bool = False
-    ) -> Taken:
+        self, messages: int, max_bytes: int, lease_us: int, now_us: int, overdraw: bool = False,
+        joins: bool = False,
+    ) -> Taken:  # fmt: skip
         """Leases up to that many messages and bytes, first ready first; at least one if any is.
 
         With `overdraw` the last batch is leased whole if at least half of it may be: cutting it
-        costs more than sending it, and whoever takes so many takes the rest soon.
+        costs more than sending it, and whoever takes so many takes the rest soon. With `joins`,
+        neighbouring batches become one grant.
         """
-        return _Taking(self, lease_us, now_us).take(messages, max_bytes, overdraw)
+        return _Taking(self, lease_us, now_us, joins).take(messages, max_bytes, overdraw)
 
 
 class _Taking:
     """One pop. Batches of one message are walked over shard by shard, in the order of all shards;
     what is taken of one walk becomes one grant."""
 
-    def __init__(self, view: QueueView, lease_us: int, now_us: int) -> None:
+    def __init__(self, view: QueueView, lease_us: int, now_us: int, joins: bool) -> None:
         self._view = view
+        self._joins = joins
         self._lease_us = lease_us
         self._now_us = now_us
         self._taken = Taken()
@@ -302,7 +311,8 @@ class _Taking:
     def _whole(
         self, queue: QueueShard, messages: int, max_bytes: int, overdraw: bool
     ) -> tuple[int, int]:
-        """A grant of one batch, or part of it: messages and bytes; none if there is no room."""
+        """A grant of one batch, or part of it, or of neighbours: messages and bytes; none if there
+        is no room."""
         found = next_given(queue, messages, max_bytes, self._lease_us)
         assert found is not None
         given, stored = found
@@ -313,11 +323,18 @@ class _Taking:
         taken = self._taken
         if taken.order and stored.length > max_bytes:  # an answer is one frame, and bounded
             return 0, 0
+        batches, span, size = 0, 0, 0
+        if self._joins and given.position + given.span == stored.base + stored.span:
+            limit = self._view.heads.limit(self._lines)
+            room = max_bytes - stored.length
+            batches, span, size = followers(queue, given, stored, messages, room, limit)
+            given = given._replace(span=given.span + span) if span else given
         grant = queue.granted(given, self._now_us)
         self._begun += 1
-        taken.order.append(self._begun)
+        taken.order += [self._begun] * (1 + batches)
         taken.grants[self._begun] = (queue, given, grant)
-        return grant.messages, stored.length * grant.messages // stored.rows
+        count = grant.messages
+        return count, size + stored.length * (count - span) // stored.rows
 
 
 def bounded(body: PopBody) -> PopBody:

@@ -28,6 +28,7 @@ from penstock.store.flush import Flush, Sync
 from penstock.store.journal import Finished, Journal
 from penstock.store.locations import split
 from penstock.store.scan import Damage
+from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
@@ -101,7 +102,7 @@ class Engine:
 
     # --- events ----------------------------------------------------------------------------
 
-    def receive(self, connection: int, frame: bytearray, now_us: int) -> None:
+    def receive(self, connection: int, frame: Buffer, now_us: int) -> None:
         """One frame of a connection."""
         self.fabric.handle(connection, frame, now_us)
         self.settle(now_us)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from penstock.engine.engine import Output
@@ -15,8 +15,10 @@ from penstock.node.runtime import Runtime
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME, Flag, Splitter, Verb, error_frame
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
+from penstock.wire.spares import Spares
 
-SCRATCH_BYTES = 256 << 10
+SCRATCH_BYTES = 1 << 20
+KEPT_BYTES = 24 << 20  # of those: what is in the cache of the engine, and on its way there
 HELLO_SECONDS = 10.0
 NEWCOMERS = 64  # of a cluster: so many more may say who they are, so that other nodes get in
 HIGH_WATER_BYTES = 4 << 20
@@ -39,7 +41,8 @@ class Server:
         self.runtime = runtime
         self.max_connections = max_connections
         self.connections: dict[int, Connection] = {}
-        self.scratch = bytearray(SCRATCH_BYTES)  # one for all: a loop receives one thing at a time
+        self._spares = Spares(KEPT_BYTES)
+        self.scratch = self._spares.take(SCRATCH_BYTES)  # for all: one thing comes at a time
         self.paused: set[Connection] = set()
         self._last = 0
         self._clients = 0  # connections that have said who they are
@@ -86,6 +89,15 @@ class Server:
         self.connections[self._last] = connection
         return self._last
 
+    def received(self, splitter: Splitter, nbytes: int) -> Sequence[Buffer]:
+        """Whole frames in what came into `scratch`. If it is full of large ones, they are not
+        copied, and the next goes elsewhere."""
+        data = memoryview(self.scratch)[:nbytes]
+        if 2 * nbytes >= SCRATCH_BYTES and (views := splitter.views(data)) is not None:
+            self.scratch = self._spares.take(SCRATCH_BYTES)
+            return views
+        return splitter.feed(data)
+
     def let_in(self) -> bool:
         """A connection is a client's: whether there is room for one more."""
         if self._clients >= self.max_connections:
@@ -127,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._runtime = server.runtime
         self._splitter = Splitter()
-        self._backlog: deque[bytearray] = deque()  # received, and not looked at yet
+        self._backlog: deque[Buffer] = deque()  # received, and not looked at yet
         self._going_on = False  # with the backlog, soon
         self._lost = False
         self._transport: asyncio.Transport
@@ -163,17 +175,32 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            if self._splitter.buffer() is not None:
-                frame = self._splitter.filled(nbytes)
-                frames = [] if frame is None else [frame]
-            else:
-                frames = self._splitter.feed(memoryview(self._server.scratch)[:nbytes])
+            frames = self._cut(nbytes)
         except ProtocolError as error:
             self._transport.write(error_frame(0, 0, error))
             self._transport.close()
             return
-        if frames:
-            self._take(frames)
+        if not frames:
+            return
+        if self._let_in:
+            self._backlog.extend(frames)
+            self._go_on()
+        else:
+            self._take_first([bytearray(each) for each in frames])
+
+    def _cut(self, nbytes: int) -> Sequence[Buffer]:
+        """Whole frames that have come. The rest of one that came by itself is put off: most often
+        more is there, and received before the loop goes on."""
+        if self._splitter.buffer() is None:
+            return self._server.received(self._splitter, nbytes)
+        frame = self._splitter.filled(nbytes)
+        if frame is None or not self._let_in:
+            return [] if frame is None else [frame]
+        self._backlog.append(frame)
+        if not self._going_on and not self._paused_reading:
+            self._going_on = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+        return []
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._hello is not None:
@@ -200,21 +227,21 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- frames ----------------------------------------------------------------------------
 
-    def _take(self, frames: list[bytearray]) -> None:
-        if self._hello is not None:
-            self._hello.cancel()
-            self._hello = None
-            accept = self._server.accept_peer
-            if accept is not None and accept(self._transport, self._splitter, frames):
-                del self._server.connections[self._number]
-                self._number = 0
-                return
-            if not self._server.let_in():
-                self._turn_away()
-                return
-            self._let_in = True
-        if not self._let_in:
-            return  # it was turned away
+    def _take_first(self, frames: list[bytearray]) -> None:
+        """What comes before it is known who is there, or after it was turned away."""
+        if self._hello is None:
+            return
+        self._hello.cancel()
+        self._hello = None
+        accept = self._server.accept_peer
+        if accept is not None and accept(self._transport, self._splitter, frames):
+            del self._server.connections[self._number]
+            self._number = 0
+            return
+        if not self._server.let_in():
+            self._turn_away()
+            return
+        self._let_in = True
         self._backlog.extend(frames)
         self._go_on()
 
@@ -241,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
         self.update_reading()
         runtime.pump()
 
-    def _fail(self, frame: bytearray) -> None:
+    def _fail(self, frame: Buffer) -> None:
         _, verb, _, _, request = FRAME.unpack_from(frame)
         log.exception("verb %s failed", verb)
         error = PenstockError("the node failed on this request; its log says how")

@@ -34,23 +34,39 @@ typedef struct {
     Py_ssize_t total; /* bytes of all items */
 } Values;
 
+/* Which of the items given: from `start` on, at most `most`, and after the first no more than fit
+   into `limit` bytes. */
+typedef struct {
+    Py_ssize_t start;
+    Py_ssize_t most;
+    Py_ssize_t limit;
+} Part;
+
+static const Part ALL = {0, MOST_VALUES, PY_SSIZE_T_MAX};
+
 /* Whether these are plain: a list or tuple of bytes, also of None if that is allowed. */
 static int
-measure(Values *values, PyObject *given, int nullable)
+measure(Values *values, PyObject *given, const Part *part, int nullable)
 {
     if (!PyList_CheckExact(given) && !PyTuple_CheckExact(given)) {
         return 0;
     }
-    values->items = PySequence_Fast_ITEMS(given);
-    values->count = PySequence_Fast_GET_SIZE(given);
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(given) - part->start;
+    values->items = PySequence_Fast_ITEMS(given) + (count > 0 ? part->start : 0);
+    values->count = count < 0 ? 0 : count < part->most ? count : part->most;
     values->total = 0;
     if (values->count > MOST_VALUES) {
         return 0;
     }
-    for (Py_ssize_t row = 0; row < values->count; row++) {
+    Py_ssize_t whole = values->count;
+    for (Py_ssize_t row = 0; row < whole; row++) {
         PyObject *item = values->items[row];
         if (PyBytes_CheckExact(item)) {
             Py_ssize_t length = PyBytes_GET_SIZE(item);
+            if (row >= values->count || (row && length > part->limit - values->total)) {
+                values->count = row < values->count ? row : values->count;
+                continue; /* not in it, but the twin refuses what is odd there, too */
+            }
             if (length > MOST_BYTES - values->total) {
                 return 0;
             }
@@ -89,15 +105,14 @@ write_column(const Values *values, char *offsets, unsigned char *valid)
 }
 
 static PyObject *
-pack(PyObject *given, Py_ssize_t front, int nullable)
+pack(Values *values, PyObject *given, const Part *part, Py_ssize_t front, int nullable)
 {
-    Values values;
-    if (front < 0 || front > MOST_FRONT || !measure(&values, given, nullable)) {
+    if (front < 0 || front > MOST_FRONT || !measure(values, given, part, nullable)) {
         Py_RETURN_NONE;
     }
-    Py_ssize_t bitmap = nullable ? padded((values.count + 7) / 8) : 0;
-    Py_ssize_t offsets_size = padded((values.count + 1) * OFFSET_BYTES);
-    Py_ssize_t size = front + bitmap + offsets_size + padded(values.total);
+    Py_ssize_t bitmap = nullable ? padded((values->count + 7) / 8) : 0;
+    Py_ssize_t offsets_size = padded((values->count + 1) * OFFSET_BYTES);
+    Py_ssize_t size = front + bitmap + offsets_size + padded(values->total);
 
     PyObject *packed = PyByteArray_FromStringAndSize(NULL, size);
     if (packed == NULL) {
@@ -106,7 +121,7 @@ pack(PyObject *given, Py_ssize_t front, int nullable)
     char *start = PyByteArray_AS_STRING(packed);
     memset(start, 0, (size_t)(front + bitmap));
     unsigned char *valid = nullable ? (unsigned char *)start + front : NULL;
-    write_column(&values, start + front + bitmap, valid);
+    write_column(values, start + front + bitmap, valid);
     return packed;
 }
 
@@ -121,20 +136,48 @@ pack_values(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given
     if (front == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    return pack(args[0], front, 0);
+    Values values;
+    return pack(&values, args[0], &ALL, front, 0);
+}
+
+static PyObject *
+pack_part(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 5) {
+        PyErr_SetString(PyExc_TypeError, "expected values, start, most, limit and front");
+        return NULL;
+    }
+    Py_ssize_t numbers[4];
+    for (int at = 0; at < 4; at++) {
+        numbers[at] = PyLong_AsSsize_t(args[at + 1]);
+        if (numbers[at] == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+        if (numbers[at] < 0) {
+            Py_RETURN_NONE;
+        }
+    }
+    Values values;
+    Part part = {numbers[0], numbers[1], numbers[2]};
+    PyObject *packed = pack(&values, args[0], &part, numbers[3], 0);
+    if (packed == NULL || packed == Py_None) {
+        return packed;
+    }
+    return Py_BuildValue("Nn", packed, values.count);
 }
 
 static PyObject *
 pack_nullable(PyObject *Py_UNUSED(module), PyObject *values)
 {
-    return pack(values, 0, 1);
+    Values measured;
+    return pack(&measured, values, &ALL, 0, 1);
 }
 
 static PyObject *
 total_of(PyObject *Py_UNUSED(module), PyObject *given)
 {
     Values values;
-    if (!measure(&values, given, 0)) {
+    if (!measure(&values, given, &ALL, 0)) {
         Py_RETURN_NONE;
     }
     return PyLong_FromSsize_t(values.total);
@@ -316,6 +359,7 @@ unfilled(PyObject *Py_UNUSED(module), PyObject *given)
 
 static PyMethodDef methods[] = {
     {"pack_values", (PyCFunction)(void (*)(void))pack_values, METH_FASTCALL, NULL},
+    {"pack_part", (PyCFunction)(void (*)(void))pack_part, METH_FASTCALL, NULL},
     {"pack_nullable", pack_nullable, METH_O, NULL},
     {"total_of", total_of, METH_O, NULL},
     {"slice_values", (PyCFunction)(void (*)(void))slice_values, METH_FASTCALL, NULL},

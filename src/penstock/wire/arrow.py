@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from penstock.wire.packing import Ints
 
 if TYPE_CHECKING:
     from penstock.wire.batch import Batch
-    from penstock.wire.columns import BinaryColumn
+    from penstock.wire.columns import BinaryColumn, Longs
 
 SCHEMA = pa.schema(
     [
@@ -26,6 +27,7 @@ SCHEMA = pa.schema(
         pa.field("headers", pa.binary()),
     ]
 )
+MESSAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "offset"])
 
 
 def _binary(column: BinaryColumn | None, count: int) -> pa.Array:
@@ -36,18 +38,37 @@ def _binary(column: BinaryColumn | None, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
+def _times(times: Longs) -> pa.Array:
+    kind = SCHEMA.field("timestamp").type
+    return pa.Array.from_buffers(kind, len(times), [None, pa.py_buffer(times)])
+
+
 def record_batch(batch: Batch) -> pa.RecordBatch:
     """Columns value, key, timestamp, offset and headers ; values and keys stay in place."""
     parsed, count = batch._columns, batch.count
-    times = np.ascontiguousarray(batch.timestamps)
     arrays = [
         _binary(parsed.values, count),
         _binary(parsed.keys, count),
-        pa.Array.from_buffers(SCHEMA.field("timestamp").type, count, [None, pa.py_buffer(times)]),
+        _times(np.ascontiguousarray(batch.timestamps)),
         pa.array(batch.offsets),
         _binary(parsed.headers, count),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def table_of(parts: Sequence[tuple[Batch, slice]]) -> pa.Table:
+    """Columns value, key, timestamp and headers of rows of batches, one after the other. Values and
+    keys stay in place. What batches of values alone have in common is made once for all of them:
+    that costs as much as for one."""
+    if any(batch.header.columns or batch.header.codec for batch, _ in parts):
+        chunks = [record_batch(batch)[rows] for batch, rows in parts]
+        return pa.Table.from_batches(chunks).select(MESSAGE_SCHEMA.names)
+    values = [_binary(batch._columns.values, batch.count)[rows] for batch, rows in parts]
+    counts = [len(each) for each in values]
+    times = np.repeat(np.array([batch.header.timestamp_us for batch, _ in parts]), counts)
+    none = pa.nulls(len(times), pa.binary())
+    columns = [pa.chunked_array(values), none, _times(times), none]
+    return pa.Table.from_arrays(columns, schema=MESSAGE_SCHEMA)
 
 
 def places(column: pa.Array) -> Ints:

@@ -92,6 +92,9 @@ class Origin(NamedTuple):
     hops: int
 
 
+_new_tuple = tuple.__new__  # of a NamedTuple, whose fields are known to be all there
+
+
 class Row(NamedTuple):
     """One message of a batch."""
 
@@ -156,23 +159,26 @@ class Batch:
         """
         if len(buffer) < HEADER_BYTES:
             raise ProtocolError(f"a batch of {len(buffer)} bytes is shorter than its header")
-        header = Header._make(HEADER.unpack_from(buffer))
-        if header.magic != MAGIC or header.version != VERSION:
+        fields = HEADER.unpack_from(buffer)
+        magic, length, base, _, _, _, checksum, version, _, priority, _, count = fields[:12]
+        if magic != MAGIC or version != VERSION:
             raise ProtocolError("not a batch of version 1")
-        if header.length != len(buffer) or header.length > MAX_BATCH_BYTES:
-            raise ProtocolError(f"batch length {header.length} in {len(buffer)} bytes")
-        if not 0 < header.count <= MAX_BATCH_MESSAGES or header.priority > MAX_PRIORITY:
+        if length != len(buffer) or length > MAX_BATCH_BYTES:
+            raise ProtocolError(f"batch length {length} in {len(buffer)} bytes")
+        if not 0 < count <= MAX_BATCH_MESSAGES or priority > MAX_PRIORITY:
             raise ProtocolError("batch count or priority out of range")
-        if header.base >> MAX_BASE_BITS:
+        if base >> MAX_BASE_BITS:
             raise ProtocolError("batch base out of range")
-        if verify and checksum_of(buffer) != header.checksum:
+        if verify and checksum_of(buffer) != checksum:
             raise DamagedError("the checksum of a batch does not hold")
-        return cls(buffer, header)
+        return cls(buffer, _new_tuple(Header, fields))
 
     def stamp(self, base: int, epoch: int, arrived_us: int) -> None:
         """Writes what the node assigns into the buffer; the checksum does not cover it."""
         stamp(self.buffer, base, epoch, arrived_us)
-        self.header = Header._make(HEADER.unpack_from(self.buffer))
+        header = self.header
+        stamped = (*header[:2], base, epoch, 0, arrived_us, *header[6:])
+        self.header = _new_tuple(Header, stamped)
 
     @property
     def count(self) -> int:
@@ -208,6 +214,10 @@ class Batch:
     @cached_property
     def values(self) -> list[bytes]:
         """The values, in order."""
+        return self.read_values()
+
+    def read_values(self) -> list[bytes]:
+        """The values, in order, in a list of the caller's own; nothing is kept of it here."""
         header = self.header
         if header.columns or header.codec:
             return self._columns.values.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -96,6 +97,15 @@ def seal_batch(
         sequence, timestamp_us, due_us, ttl_ms, generation, instance, raw_length,
     )  # fmt: skip
     return seal_in_place(buffer)
+
+
+def seal_values(
+    buffer: bytearray, count: int, timestamp_us: int, *, priority: int = 0, **settings: Any
+) -> bytearray:
+    """A sealed batch of values alone that are packed after `HEADER_BYTES`; errors, `settings` and
+    the buffer as of `encode_batch` and `seal_batch`."""
+    _check(count, priority)
+    return seal_batch(buffer, 0, count, timestamp_us, priority=priority, **settings)
 
 
 def encode_rows(

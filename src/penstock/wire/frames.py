@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ LISTS = "lists"  # a feature: the node can be asked where messages of a queue ar
 MAPS = "maps"  # a feature: the node holds a question for a newer map until there is one
 FRAME = struct.Struct("<IBBHQ")
 FRAME_BYTES = FRAME.size
+LARGE_BYTES = 16 << 10  # of a frame that need not be copied out of what was received
 
 
 class Verb(IntEnum):
@@ -280,10 +281,16 @@ class Splitter:
     its own buffer (`buffer`), so that a batch is copied once at most. Memory held is one frame.
     """
 
-    __slots__ = ("_filled", "_frame", "_head", "_limit")
+    __slots__ = ("_filled", "_frame", "_head", "_limit", "_unfilled")
 
-    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        limit: int = MAX_FRAME_BYTES,
+        unfilled: Callable[[int], bytearray] = unfilled,
+    ) -> None:
+        """`unfilled` makes the buffers of large frames."""
         self._limit = limit
+        self._unfilled = unfilled
         self._head = bytearray()  # the start of a frame whose length is not known yet
         self._frame: bytearray | None = None
         self._filled = 0
@@ -301,6 +308,26 @@ class Splitter:
         whole, self._frame = self._frame, None
         return whole
 
+    def views(self, data: memoryview) -> list[memoryview] | None:
+        """As `feed`, if there are only large frames in `data`: they are parts of it, which is
+        theirs from then on. None if it is not so; then nothing has changed."""
+        if self._head:
+            return None
+        frames: list[memoryview] = []
+        at, end = 0, len(data)
+        while end - at >= 4:
+            length = check_length(int.from_bytes(data[at : at + 4], "little"), self._limit)
+            if length < LARGE_BYTES:
+                return None
+            if end - at < length:
+                break
+            frames.append(data[at : at + length])
+            at += length
+        if not frames:
+            return None
+        self.feed(data[at:])
+        return frames
+
     def feed(self, data: memoryview) -> list[bytearray]:
         """Whole frames in `data` (and what came before); the rest is kept. Only without `buffer()`.
 
@@ -314,7 +341,7 @@ class Splitter:
         while end - at >= 4:
             length = check_length(int.from_bytes(data[at : at + 4], "little"), self._limit)
             if end - at < length:
-                self._frame = unfilled(length)
+                self._frame = self._unfilled(length)
                 self._filled = end - at
                 self._frame[: self._filled] = data[at:]
                 return frames

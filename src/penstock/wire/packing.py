@@ -68,6 +68,20 @@ def pack_values(values: Sequence[bytes], front: int = 0) -> bytearray:
     return _join(bytes(front), values)
 
 
+def pack_part(
+    values: Sequence[bytes], start: int, most: int, limit: int, front: int = 0
+) -> tuple[bytearray, int]:
+    """A column as of `pack_values`, of those from `start` on, at most `most` of them, and after the
+    first no more than fit into `limit` bytes; and how many these are. Errors as there."""
+    if COMPILED and (packed := _packing.pack_part(values, start, most, limit, front)) is not None:
+        return packed
+    part = values[start : start + most]
+    if total_of(part) > limit and len(part) > 1:
+        ends = np.cumsum(lengths_of(part), dtype=np.int64)
+        part = part[: max(1, int(np.searchsorted(ends, limit, side="right")))]
+    return _join(bytes(front), part), len(part)
+
+
 def pack_nullable(values: Sequence[bytes | None]) -> bytearray:
     """A column in which None is null; errors as of `pack_values`."""
     if COMPILED and (packed := _packing.pack_nullable(values)) is not None:

@@ -43,6 +43,7 @@ class Outcome(NamedTuple):
 GOALS = (
     Goal("push, one producer", "push", 0.5, True, "pipe in"),
     Goal("pop + ack, whole deliveries", "pop", 0.5, True, "pipe out"),
+    Goal("pop + ack, values as Arrow columns", "pop, as Arrow", 0.5, True, "pipe out"),
     Goal("push, batches of 8,000", "push, the client's batches", 0.5, True, "pipe in"),
     Goal("pop + ack, the same as Arrow", "pop, the client's batches", 0.5, True, "pipe out"),
     Goal("push, against pipe + encoding", "push", 0.5, True, "pipe in, encoding"),

@@ -23,7 +23,7 @@ from penstock.cli.benchmarks.settings import DEFAULT_GROUPS, Settings
 from penstock.cli.benchmarks.space import push_and_pop
 from penstock.cli.benchmarks.tasks import Tasks
 from penstock.cli.benchmarks.topics import Topics
-from penstock.cli.benchmarks.workloads import LARGE, Bulk
+from penstock.cli.benchmarks.workloads import COLUMNS, LARGE, Bulk
 
 ONE_CPU = ", one CPU"
 Alone = Callable[[Settings, Path], Figures]
@@ -104,6 +104,7 @@ class Plan:
             yield Measurement("pipe out, decoding", partial(floors.pipe_out, decode=True))
             yield Measurement("pop", bulk.pop)
             if find_spec("pyarrow") is not None:
+                yield Measurement(f"pop{COLUMNS}", bulk.pop_columns)
                 yield Measurement(f"pop{LARGE}", bulk.pop_arrow)
         if "loop" in chosen:
             yield Measurement("loop", bulk.loop)

@@ -21,6 +21,7 @@ from penstock.wire.columns import Rows
 
 PREFETCH = 32_000  # of the consumer that takes whole deliveries
 LARGE = ", the client's batches"
+COLUMNS = ", as Arrow"
 _LATE_ROWS = 100  # one message of so many is acknowledged out of order
 _WARM_UP_BYTES = (MAX_SPARES + 1) * SEGMENT_BYTES
 _LOOP_SHARE = 4  # the loop over messages is slower: it gets this part of them
@@ -58,6 +59,14 @@ class Bulk:
             return self._timed(
                 "pop", count, lambda: consume_batches(queue, count, self._settings.size)
             )
+
+    def pop_columns(self) -> Figures:
+        """As `pop`, of the same batches; values are read as Arrow columns, no message by itself."""
+        with self._queue("bench-pop-columns") as queue:
+            queue.push_many(self._values, batch=self._settings.batch)
+            count = len(self._values)
+            work = partial(consume_batches, queue, count, self._settings.size, arrow_bytes)
+            return self._timed(f"pop{COLUMNS}", count, work)
 
     def push_large(self) -> Figures:
         """As `push`, in the batches that the client makes if nothing is said."""
