@@ -224,12 +224,15 @@ def make_due(queue: QueueShard, now_us: int) -> bool:
 
 
 def make_due_now(queue: QueueShard, position: int) -> bool:
-    """A delayed message becomes ready before its time; whether it was delayed. As with those whose
-    time has come, no record says so: it is the lease of a message that counts."""
-    run = queue.delayed.remove(position)
-    if run is not None:
-        queue.returned.add(run)
-    return run is not None
+    """A message that was pushed with a delay becomes ready before its time; whether it waited for
+    that. One that was given back with a delay does not. As with those whose time has come, no
+    record says so: it is the lease of a message that counts."""
+    run = queue.delayed.runs.get(position)
+    if run is None or run.deliveries:
+        return False
+    queue.delayed.remove(position)
+    queue.returned.add(run)
+    return True
 
 
 def next_due(queue: QueueShard, now_us: int) -> int | None:
