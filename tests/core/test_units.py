@@ -330,9 +330,12 @@ def test_lines_of_keys(data: Any) -> None:
             old, key = buried.popitem()
             line = lines.setdefault(key, [])
             assert keys.first_of(old) == (line[0] if line else None)
-            kept = line[:1] if data.draw(st.booleans()) else []  # the first, if it is not passed
-            keys.redrive(old, passes_first=not kept)
-            lines[key] = kept + sorted([*line[len(kept) :], old])
+            passes = not line or (old < line[0] and data.draw(st.booleans()))
+            keys.redrive(old, passes_first=passes)
+            if passes:
+                lines[key] = [old, *sorted(line)]
+            else:
+                lines[key] = [line[0], *sorted([*line[1:], old])]
         elif heads:
             head = data.draw(st.sampled_from(heads))
             key = next(key for key, line in lines.items() if line and line[0] == head)

@@ -181,15 +181,18 @@ class KeyQueues:
         return None if line is None else line[0]
 
     def redrive(self, position: int, passes_first: bool) -> None:
-        """A dead letter comes back, to where it was among what waits of its key: before the first
-        only if it may pass that.
+        """A dead letter comes back, to where it was among what waits of its key; or before all, if
+        it passes the first, which then waits with the others, in order.
 
         What counts is its position, not when it came back: a push that is accepted and not yet
         visible would come before it in the log, and after it in the life of the node.
         """
         hashed = self._key[position] = self._buried.pop(position)
         line = self._waiting.setdefault(hashed, deque())
-        line.insert(bisect(line, position, 0 if passes_first else 1), position)
+        if passes_first:
+            self._waiting[hashed] = deque([position, *sorted(line)])
+        else:
+            line.insert(bisect(line, position, 1), position)
 
     def behind(self) -> list[int]:
         """Messages that wait for another of their key."""
