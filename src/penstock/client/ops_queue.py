@@ -165,9 +165,10 @@ def stats(queue: QueueState) -> Steps[dict[str, Any]]:
 
 
 def release(queue: QueueState, ids: Iterable[bytes | str]) -> Steps[list[str]]:
-    """Makes held messages available, by id, and delayed ones before their time, as long as their
-    ids are remembered: `released`, `done` or `unknown` for each. If their node dies before they are
-    popped, delayed ones wait again."""
+    """Makes held messages available, by id, and those that were pushed with a delay before their
+    time, as long as their ids are remembered: `released`, `done` or `unknown` for each. One that
+    was given back with a delay waits for it (`done`). If their node dies before they are popped,
+    those with a delay wait again."""
     stream, routes = queue.info.id, queue._routes
     keys = [id_bytes(each) for each in ids]
     found: list[str]

@@ -222,7 +222,7 @@ class Control:
         return moved
 
     def release(self, call: m.Release) -> list[str]:
-        """Makes held and delayed messages available, by id."""
+        """Makes messages available, by id, that are held or were pushed with a delay."""
         stream = self.kernel.stream(call.stream, "queue")
         return [self._release(stream, key) for key in call.ids]
 
