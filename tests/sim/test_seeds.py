@@ -44,6 +44,12 @@ def test_a_dead_letter_that_nobody_saw_may_come_late() -> None:
     assert verdict.passed, verdict.explain()
 
 
+def test_a_nack_that_was_repeated_may_have_let_a_message_expire() -> None:
+    """A seed in which its answer was lost, and the repetition refused."""
+    verdict = run(1794810776, 0.5)
+    assert verdict.passed, verdict.explain()
+
+
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_flipped_bits_are_never_served_and_nothing_is_lost_in_silence(seed: int) -> None:
     verdict = run_damaged(seed, 0.05)

@@ -8,7 +8,7 @@ from tests.store.test_journal import FailingDisk, entry, flush_once, numbers_on_
 from penstock.store.disk import DiskError
 from penstock.store.files import Files
 from penstock.store.flush import APART_BYTES, Flush, Sync
-from penstock.store.journal import MAX_UNSYNCED_US, Finished, Journal
+from penstock.store.journal import MAX_PATIENCE_US, MAX_UNSYNCED_US, Finished, Journal
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
@@ -140,3 +140,48 @@ def test_entries_of_a_shard_are_committed_in_their_order(journal) -> None:
     again.run()
     assert numbers(journal.finish_sync(again)) == [4]
     assert apart(journal, entry(6, Durability.WRITTEN)) == [6]
+
+
+def test_no_sync_is_begun_for_who_is_patient_but_every_sync_takes_them_along(journal) -> None:
+    patient = entry(2)
+    patient.patient = True
+    assert apart(journal, patient) == []
+    assert journal.next_sync(0) is None
+    assert journal.next_due() == MAX_PATIENCE_US
+    assert apart(journal, elsewhere(1, Durability.SYNCED)) == []
+    sync = sync_of(journal)
+    sync.run()
+    assert numbers(journal.finish_sync(sync)) == [2, 1]
+    assert journal.next_due() is None
+
+
+def test_who_is_patient_waits_for_some_milliseconds_at_most(journal) -> None:
+    patient = entry(2)
+    patient.patient = True
+    apart(journal, patient)
+    assert journal.next_sync(MAX_PATIENCE_US - 1) is None
+    sync = sync_of(journal, MAX_PATIENCE_US)
+    sync.run()
+    assert numbers(journal.finish_sync(sync)) == [2]
+
+
+def test_one_who_follows_a_patient_one_in_a_shard_is_not_patient(journal) -> None:
+    patient = entry(2)
+    patient.patient = True
+    assert apart(journal, patient) == []
+    assert apart(journal, entry(3, Durability.WRITTEN)) == []
+    sync = sync_of(journal)
+    sync.run()
+    assert numbers(journal.finish_sync(sync)) == [2, 3]
+
+
+def test_patience_that_began_while_a_sync_ran_is_not_forgotten(journal) -> None:
+    apart(journal, entry(2))
+    sync = sync_of(journal)
+    patient = elsewhere(1, Durability.SYNCED)
+    patient.patient = True
+    apart(journal, patient)
+    sync.run()
+    assert numbers(journal.finish_sync(sync)) == [2]
+    assert journal.next_sync(0) is None
+    assert journal.next_due() == MAX_PATIENCE_US

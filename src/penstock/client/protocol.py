@@ -223,13 +223,14 @@ class Protocol:
     def _prepare(self, pending: Pending) -> None:
         if not pending.sent:
             return
-        pending.request.resent = True
-        if pending.request.resend is Resend.MARKED:
+        request = pending.request
+        request.resent = True
+        if request.resend is Resend.MARKED:
             size = sum(map(len, pending.parts[1:]))
-            head = frame_head(pending.request.verb, pending.id, _RESEND, size)
+            head = frame_head(request.verb, pending.id, request.flags | _RESEND, size)
             pending.parts = [head, *pending.parts[1:]]
         else:
-            pending.parts = _framed(pending.request, pending.id)
+            pending.parts = _framed(request, pending.id)
 
     def hand_over(self) -> tuple[list[Pending], list[Subscription]]:
         """The connection is over: gives up all that it had, requests oldest first."""
@@ -260,4 +261,4 @@ def _framed(request: Request, request_id: int) -> list[Buffer]:
     size = 0
     for part in parts:
         size += len(part)
-    return [frame_head(request.verb, request_id, 0, size), *parts]
+    return [frame_head(request.verb, request_id, request.flags, size), *parts]

@@ -25,7 +25,7 @@ class Resend(IntEnum):
 class Request:
     """Something to ask of the node. Subclasses compute their parts when they are sent."""
 
-    __slots__ = ("_parts", "node", "patience_s", "resend", "resent", "shard", "verb")
+    __slots__ = ("_parts", "flags", "node", "patience_s", "resend", "resent", "shard", "verb")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Request:
         shard: int = ANY,
     ) -> None:
         self.verb = verb
+        self.flags = 0  # of its frame
         self.resend = resend
         self.patience_s = patience_s  # how long the node itself may wait before it answers
         self.resent = False  # it was sent before, and the answer was lost

@@ -21,6 +21,7 @@ from penstock.wire.frames import (
     COUNT,
     FRAME_BYTES,
     REFUSED,
+    Flag,
     Settle,
     SettleItem,
     Verb,
@@ -212,6 +213,7 @@ class Settler:
         """
         requests = self.drain() if self.waiting else []
         for at, request in enumerate(requests):
+            request.flags = Flag.PATIENT
             try:
                 self.send(request)
             except PenstockError as error:

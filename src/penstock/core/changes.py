@@ -19,7 +19,7 @@ class Op(IntEnum):
     EXPIRE = 5  # the lease ran out
     DROP = 6  # time-to-live is over
     PURGE = 7  # everything of a lane before a position
-    RELEASE = 8  # of a held message
+    RELEASE = 8  # of a message that is held, or was pushed with a delay
     REDRIVE = 9  # of a dead letter
     BURY = 10  # a dead letter is dropped
     RETURN = 11  # arg: delay in us; of a leased message, whose delivery does not count

@@ -10,7 +10,7 @@ import msgspec
 import xxhash
 
 from penstock.core import queue_rules as rules
-from penstock.core.changes import Change, Op
+from penstock.core.changes import Op
 from penstock.core.kernel import Kernel
 from penstock.core.queues import Queues
 from penstock.core.records import Defined, Deleted, Registered
@@ -230,13 +230,15 @@ class Control:
         queue = self.kernel.shard_of(key).queues.get(stream.info.id)
         if queue is None:
             return "unknown"
-        run = queue.held.get(key)
-        if run is not None:
-            self.queues.change(stream, queue, [Change(Op.RELEASE, run.span, 0, run.position)])
-        elif (position := queue.ids.find(key)) is None:
+        position = queue.ids.find(key)
+        if key not in queue.held and position is None:
             return "unknown"
-        elif not rules.make_due_now(queue, position):
+        change = rules.release(queue, key, position or 0)
+        if change is None:
             return "done"
+        if key not in queue.held and self.kernel.is_old:
+            raise InvalidError("a node of this cluster is too old to release what is delayed")
+        self.queues.change(stream, queue, [change])
         self.queues.arrived(queue)
         return "released"
 

@@ -150,7 +150,7 @@ class Fabric:
 
         First all who wait are answered, and `answered` may send that; then what follows is done,
         before any other event: who waits can tell it only by how soon the answer comes. What is
-        answered `in_turn` comes after what follows from it.
+        answered `in_turn` comes after all that follows.
         """
         self.kernel.now_us = now_us
         shards, control = self.kernel.shards, self.kernel.control
@@ -166,8 +166,11 @@ class Fabric:
         for entry in entries:
             if entry.done is not None:
                 entry.done(entry)
+        for entry in entries:
             if entry.in_turn and entry.answer is not None and not entry.refused:
                 entry.answer()
+            # The journal may keep it for a second: not all that was needed to get here, too.
+            entry.done = entry.answer = entry.failed = None
         if self.kernel.shared:  # transactions may have waited for leases elsewhere
             self.forwards.carry_out_owed()
 
@@ -275,7 +278,7 @@ class Fabric:
 
     def _settle(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         stream, items = frames.read_settle(body)
-        self.queues.settle(connection, request, stream, items)
+        self.queues.settle(connection, request, stream, items, bool(flags & frames.Flag.PATIENT))
 
     def _fetch(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         head = frames.FetchBody(*unpack(frames.FETCH, body))

@@ -8,6 +8,7 @@ from typing import Protocol
 from penstock.core.edge_notes import began_to_wait
 from penstock.core.kernel import Kernel
 from penstock.core.lanes import lane_start
+from penstock.core.promises import Promise, Promises
 from penstock.core.queue_rules import check_push
 from penstock.core.queues import Queues
 from penstock.core.records import Forward, Kind, PushMeta, pack_forward, pack_push
@@ -49,6 +50,7 @@ class Pushes:
         self.kernel = kernel
         self.queues = queues
         self.topics = topics
+        self.promises = Promises(kernel, queues)
         self.stages: Stages  # whoever makes them says so
 
     def push(
@@ -83,7 +85,7 @@ class Pushes:
         receipt = RECEIPT.pack(base, batch.header.count, shard.id, level, duplicate)
         kernel = self.kernel
         answer = partial(kernel.send, connection, _VERB, request, receipt)
-        kernel.answer_when_safe(entry, connection, _VERB, request, answer)
+        kernel.answer_when_safe(entry, connection, _VERB, request, answer, entry.in_turn)
 
     def stream(self, number: int) -> Stream:
         """The queue or topic with that id."""
@@ -221,8 +223,12 @@ class Pushes:
             packed, kind = pack_forward(forward, packed), kind | Kind.FORWARDED
         entry = self.kernel.log(shard, kind, packed, level, None, batch.buffer)
         began_to_wait(shard, meta, entry.number)
-        entry.done = partial(self._visible, shard, stream, meta, batch)
         shard.invisible.add(entry.number)
+        promise = None
+        if not (extra.hold or waits):
+            promise = self.promises.make(shard, stream, batch.header, level)
+            entry.in_turn = promise is not None  # those who wait longest are told first
+        entry.done = partial(self._visible, shard, stream, meta, batch, promise)
         stream.totals.coming += header.count
         shard.coming[stream.info.id] += header.count
         return entry
@@ -242,19 +248,24 @@ class Pushes:
         return base
 
     def _visible(
-        self, shard: Shard, stream: Stream, meta: PushMeta, batch: Batch, entry: Entry
-    ) -> None:
+        self, shard: Shard, stream: Stream, meta: PushMeta, batch: Batch,
+        promise: Promise | None, entry: Entry,
+    ) -> None:  # fmt: skip
         shard.invisible.discard(entry.number)
         if shard.owned:  # if not, it does not count any more
             stream.totals.coming -= meta.count
             shard.coming[stream.info.id] -= meta.count
         if stream.info.id not in self.kernel.streams:  # deleted while the batch was on its way
             self.kernel.free([(entry.location, entry.length)])
+            if promise is not None:
+                self.promises.end(promise, shard)
             return
         shard.stored(meta, batch, entry.location, entry.length)
-        if not shard.owned:
+        if promise is not None:
+            self.promises.keep(promise, shard, shard.queues[stream.info.id])
+        elif not shard.owned:
             return
-        if stream.info.kind == "topic":
+        elif stream.info.kind == "topic":
             self.topics.arrived(stream.info.id, meta.partition)
         else:
             self.queues.pushed(shard.queues[stream.info.id], batch.header.priority)

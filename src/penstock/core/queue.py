@@ -345,9 +345,7 @@ class QueueShard:
         elif op == Op.PURGE:
             self._purge(change.position)
         elif op == Op.RELEASE:
-            key = self._held_at[change.position]
-            self.holds.drop(key)
-            self.unheld(key)
+            self._release(change.position)
         else:
             run = self.dead.pop(change.position)
             if op == Op.BURY:
@@ -356,6 +354,14 @@ class QueueShard:
                 self.returned.add(Run(run.position, run.mask))
             else:
                 self._redrive_keyed(self.keys, run.position)
+
+    def _release(self, position: int) -> None:
+        key = self._held_at.get(position)
+        if key is not None:
+            self.holds.drop(key)
+            self.unheld(key)
+        elif (run := self.delayed.remove(position)) is not None:  # it may be due by itself by now
+            self.returned.add(run)
 
     def _settle(self, change: Change, now_us: int) -> None:
         op, span, number, position, _, mask = change

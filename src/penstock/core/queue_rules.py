@@ -193,11 +193,15 @@ def overdue(queue: QueueShard, now_us: int) -> list[Change]:
     return [change for _, change in found]
 
 
-def undelivered(queue: QueueShard, numbers: Iterable[int]) -> list[Change]:
-    """Ends leases of these numbers as if they had run out. Whose they are never got anything."""
+def undelivered(queue: QueueShard, numbers: Iterable[int], old: bool) -> list[Change]:
+    """Ends leases of these numbers. Whose they are never got anything: that is no delivery, unless
+    `old` nodes cannot read that; then it is as if they had run out."""
     leases = queue.leases
     found = [leases.grants[number] for number in numbers if number in leases.grants]
-    return [_end_of(queue, grant) for grant in found if grant.number not in leases.reserved]
+    ended = [grant for grant in found if grant.number not in leases.reserved]
+    if old:
+        return [_end_of(queue, grant) for grant in ended]
+    return [Change(Op.RETURN, each.span, each.number, each.position) for each in ended]
 
 
 def _end_of(queue: QueueShard, grant: Grant) -> Change:
@@ -223,16 +227,13 @@ def make_due(queue: QueueShard, now_us: int) -> bool:
     return bool(ready)
 
 
-def make_due_now(queue: QueueShard, position: int) -> bool:
-    """A message that was pushed with a delay becomes ready before its time; whether it waited for
-    that. One that was given back with a delay does not. As with those whose time has come, no
-    record says so: it is the lease of a message that counts."""
-    run = queue.delayed.runs.get(position)
+def release(queue: QueueShard, key: bytes, position: int) -> Change | None:
+    """What makes a message ready that is held, or was pushed with a delay; None if it does not wait
+    for that. One that was given back with a delay does not."""
+    run = queue.held.get(key) or queue.delayed.runs.get(position)
     if run is None or run.deliveries:
-        return False
-    queue.delayed.remove(position)
-    queue.returned.add(run)
-    return True
+        return None
+    return Change(Op.RELEASE, run.span, 0, run.position)
 
 
 def next_due(queue: QueueShard, now_us: int) -> int | None:

@@ -126,7 +126,8 @@ class Queues:
             self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
             return None
         rules.check_pop(stream.options)
-        if not (view.waiters and body.wait_ms) and self._give(connection, request, body, view):
+        waiter = Waiter(connection, request, body)
+        if not (view.waiters and body.wait_ms) and self._give(waiter, view):
             return None
         if not body.wait_ms:
             self._deliver(connection, Verb.POP, request, Flag.RESPONSE, [])
@@ -135,7 +136,6 @@ class Queues:
             view.waiters = still_waiting(view.waiters)
         if len(view.waiters) >= MAX_WAITERS:
             raise LimitError(f"{MAX_WAITERS:,} pops wait for this queue already")
-        waiter = Waiter(connection, request, body)
         view.waiters.append(waiter)
         wait_us = self.kernel.now_us + body.wait_ms * 1000
         waiter.timer = self.kernel.timers.at(wait_us, lambda: self._give_up(waiter))
@@ -146,11 +146,11 @@ class Queues:
             waiter.over = True
             self._deliver(waiter.connection, Verb.POP, waiter.request, Flag.RESPONSE, [])
 
-    def _give(self, connection: int, request: int, body: PopBody, view: QueueView) -> bool:
-        taken = self._lease(view, body.messages, body)
+    def _give(self, taker: Waiter, view: QueueView) -> bool:
+        taken = self._lease(view, taker.body.messages, taker.body)
         if taken is None:
             return False
-        self._log_grants(view, taken, connection, Verb.POP, request, Flag.RESPONSE)
+        self._log_grants(view, taken, taker)
         return True
 
     def _lease(
@@ -171,9 +171,8 @@ class Queues:
         return taken if taken.order else None
 
     def _log_grants(
-        self, view: QueueView, taken: Taken, connection: int, verb: int, request: int, flags: int,
-        subscription: Subscription | None = None,
-    ) -> None:  # fmt: skip
+        self, view: QueueView, taken: Taken, taker: Waiter | Subscription
+    ) -> None:
         """Logs the grants; the messages leave when the last of them is written."""
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
@@ -184,28 +183,41 @@ class Queues:
             shard = self.kernel.shards[number]
             grants.append(self.kernel.log(shard, _GRANT, meta, level))
             epochs[number] = shard.epoch
+        self.send_when_safe(view, taken, grants, epochs, taker)
+
+    def send_when_safe(
+        self, view: QueueView, taken: Taken, grants: list[Entry], epochs: dict[int, int],
+        taker: Waiter | Subscription,
+    ) -> None:  # fmt: skip
+        """Messages leave when the grants of them are written. Whoever waited waits no more."""
         handed = Handed(view.stream, taken, epochs)
-        if subscription is None:
+        connection, request = taker.connection, taker.request
+        if isinstance(taker, Subscription):
 
-            def written() -> None:
-                slices = still_ours(self.kernel, taken, epochs)
-                if not slices:  # shards are lost, or leases have run out meanwhile
-                    self._begin_fill(view)
-                self._deliver(connection, verb, request, flags, slices)
+            def leave(slices: list[Slice]) -> None:
+                if taker.over:  # nobody is there to take them, or to give them back
+                    slices = []
+                elif slices:  # somebody may take a delivery of nothing for an answer
+                    self._deliver(connection, Verb.DELIVER, request, 0, slices)
                 self.undelivered.sent(handed, slices)
+                self.serve(view)
 
-            self.kernel.answer_when_safe(grants[-1], connection, verb, request, written)
-            self.undelivered.watch(handed, grants, needed=grants[-1])
+            Feed(self.kernel, taker, taken, epochs, leave).wait_for(grants)
+            self.undelivered.watch(handed, grants)
             return
 
-        def leave(slices: list[Slice]) -> None:
-            if slices:  # somebody may take a delivery of nothing for an answer
-                self._deliver(connection, verb, request, flags, slices)
+        def written() -> None:
+            slices = still_ours(self.kernel, taken, epochs)
+            if not slices:  # shards are lost, or leases have run out meanwhile
+                self._begin_fill(view)
+            self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
             self.undelivered.sent(handed, slices)
-            self.serve(view)
 
-        Feed(self.kernel, subscription, taken, epochs, leave).wait_for(grants)
-        self.undelivered.watch(handed, grants)
+        taker.over = True
+        if taker.timer is not None:
+            self.kernel.timers.cancel(taker.timer)
+        self.kernel.answer_when_safe(grants[-1], connection, Verb.POP, request, written)
+        self.undelivered.watch(handed, grants, needed=grants[-1])
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]
@@ -253,12 +265,7 @@ class Queues:
             self.grant_gangs(view)
         while view.waiters:
             waiter = view.waiters[0]
-            if waiter.over:
-                view.waiters.popleft()
-            elif self._give(waiter.connection, waiter.request, waiter.body, view):
-                waiter.over = True
-                if waiter.timer is not None:
-                    self.kernel.timers.cancel(waiter.timer)
+            if waiter.over or self._give(waiter, view):
                 view.waiters.popleft()
             else:
                 return
@@ -283,10 +290,7 @@ class Queues:
         taken = self._lease(view, subscription.credit, subscription.body, overdraw=True)
         if taken is None:
             return False
-        self._log_grants(
-            view, taken, subscription.connection, Verb.DELIVER, subscription.request, 0,
-            subscription,
-        )  # fmt: skip
+        self._log_grants(view, taken, subscription)
         return True
 
     def refund(self, subscription: Subscription, messages: int) -> None:
@@ -298,9 +302,11 @@ class Queues:
     # --- settle ----------------------------------------------------------------------------
 
     def settle(
-        self, connection: int, request: int, stream_id: int, items: list[SettleItem]
-    ) -> None:
-        """Acks, nacks and extensions; answers when they are as safe as the queue wants."""
+        self, connection: int, request: int, stream_id: int, items: list[SettleItem],
+        patient: bool = False,
+    ) -> None:  # fmt: skip
+        """Acks, nacks and extensions; answers when they are as safe as the queue wants. `patient`:
+        nobody waits for that."""
         stream = self.kernel.stream(stream_id, "queue")
         view = self.view(stream_id)
         changes: dict[int, list[Change]] = {}
@@ -313,7 +319,7 @@ class Queues:
                 refused.append(frames.REFUSED.pack(at, error.code))
         body = frames.COUNT.pack(accepted, len(refused)) + b"".join(refused)
 
-        entry = self._log_changes(stream, changes)
+        entry = self._log_changes(stream, changes, patient)
         epochs = {number: self.kernel.shards[number].epoch for number in changes}
 
         def safe() -> None:
@@ -323,7 +329,7 @@ class Queues:
                 moved = MovedError("a shard has another owner since: it is not known what it has")
                 self.kernel.fail(connection, Verb.SETTLE, request, moved)
 
-        self.kernel.answer_when_safe(entry, connection, Verb.SETTLE, request, safe)
+        self.kernel.answer_when_safe(entry, connection, Verb.SETTLE, request, safe, patient)
         for number, done in changes.items():
             self._settled(view, view.shards[number], done)
         self.serve(view)
@@ -352,12 +358,15 @@ class Queues:
         changes.setdefault(item.shard, []).append(change)
         return item.messages if change.op == _EXTEND else before - leases.messages
 
-    def _log_changes(self, stream: Stream, changes: dict[int, list[Change]]) -> Entry:
+    def _log_changes(
+        self, stream: Stream, changes: dict[int, list[Change]], patient: bool
+    ) -> Entry:
         """Logs changes that are folded already; the last entry, also if there are none."""
         entry, kernel, number, level = None, self.kernel, stream.info.id, stream.level
         for place, items in changes.items():
             meta = pack_changes(number, items)
             entry = kernel.log(kernel.shards[place], _CHANGE, meta, level)
+            entry.patient = patient
         return entry or kernel.barrier(level)
 
     def change(self, stream: Stream, queue: QueueShard, changes: list[Change]) -> None:

@@ -233,7 +233,7 @@ class Shard:
         elif kind == Kind.OUTGOING:
             self.outgoing(records.read_outgoing(meta), record.number, now_us)
         else:
-            self._replay_queue(kind, meta, now_us)
+            self._replay_queue(kind, meta, record.number, now_us)
 
     def _replay_push(self, record: Replayed, meta: bytes, seen: bool, now_us: int) -> None:
         push = records.read_push(meta)
@@ -250,9 +250,10 @@ class Shard:
         else:
             self.stored(push, batch, record.location, record.length)
 
-    def _replay_queue(self, kind: int, meta: bytes, now_us: int) -> None:
+    def _replay_queue(self, kind: int, meta: bytes, number: int, now_us: int) -> None:
         if kind == Kind.GRANT:
             stream, grants = read_grants(meta)
+            self.invisible.discard(number)
             if stream in self.streams:
                 queue = self.queue(stream)
                 for given in grants:

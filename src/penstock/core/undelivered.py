@@ -81,7 +81,7 @@ class Undelivered:
         queue = self._kernel.shards[number].queues.get(stream)
         definition = self._kernel.streams.get(stream)
         if queue is not None and definition is not None:
-            self._change(definition, queue, rules.undelivered(queue, grants))
+            self._change(definition, queue, rules.undelivered(queue, grants, self._kernel.is_old))
             self._arrived(queue)
 
 

@@ -175,6 +175,7 @@ class QueueView:
         self.waiters: deque[Waiter] = deque()
         self.subscriptions: deque[Subscription] = deque()
         self.parking: Parking | None = None  # workers that wait for gangs, once there were any
+        self.promised = 0  # messages that are leased, and not visible yet; see `core.promises`
         self.timers_us: dict[int, int] = {}  # shard: when its timer is set for
         # Whether something may be ready here, and how often that has begun. Whoever found nothing
         # at a fill will find nothing before the next.

@@ -71,7 +71,9 @@ def may_expire(push: Push, deliveries: list[Delivery], history: History) -> bool
     if not push.ttl_us:
         return False
     for each in deliveries:
-        nacks = [s.sent_us for s in each.settlements if s.op == "nack" and s.accepted is not False]
+        # Also one that was refused: it may be the repetition of one whose answer was lost, and if
+        # not, the message was not leased any more either.
+        nacks = [s.sent_us for s in each.settlements if s.op == "nack"]
         ends_us = min([*nacks, each.asked_us + each.lease_us])
         skew_us = history.trouble.skew(push.sent_us, ends_us)
         first_us, last_us = push.sent_us + push.ttl_us, push.done_us + push.ttl_us

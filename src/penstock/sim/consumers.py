@@ -18,7 +18,7 @@ from penstock.sim.actors import RETRY_US, Actor
 from penstock.sim.client import Hear, Script, Sleep
 from penstock.sim.history import Commit, Delivery, Settlement, TopicRead, name_of
 from penstock.wire.batch import Batch
-from penstock.wire.frames import PopMode, Settle, SettleItem
+from penstock.wire.frames import Flag, PopMode, Settle, SettleItem
 
 MAX_POP = 20
 Taken = tuple[LeasedMessage, Delivery]
@@ -100,6 +100,7 @@ class Consumer(Actor):
         for (_, delivery), settlement in zip(taken, noted, strict=True):
             delivery.settlements.append(settlement)
         request = SettleRequest(queue._settler, items)
+        request.flags = Flag.PATIENT if items[0].grant % 2 else 0
         try:
             yield request
         except PenstockError:

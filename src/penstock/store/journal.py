@@ -37,6 +37,7 @@ SEGMENT_BYTES = 64 << 20
 MAX_FLUSH_BYTES = 16 << 20
 MAX_UNSYNCED_BYTES = 16 << 20
 MAX_UNSYNCED_US = 1_000_000
+MAX_PATIENCE_US = 5_000  # of entries that nobody waits for: others take them along until then
 MAX_PENDING_BYTES = 256 << 20
 MAX_SPARES = 4
 _SYNCED = Durability.SYNCED
@@ -206,9 +207,13 @@ class Journal:
 
     def next_due(self) -> int | None:
         """When `next_flush` should be called although nothing is appended, in microseconds."""
-        if self._unsynced.since_us is None or self.busy or self.stopped is not None:
+        unsynced = self._unsynced
+        if unsynced.since_us is None or self.busy or self.stopped is not None:
             return None
-        return self._unsynced.since_us + MAX_UNSYNCED_US
+        due_us = unsynced.since_us + MAX_UNSYNCED_US
+        if unsynced.patient_us is None:
+            return due_us
+        return min(due_us, unsynced.patient_us + MAX_PATIENCE_US)
 
     def finish(self, flush: Flush, error: DiskError | None = None) -> Finished:
         """Take a flush back after its run, with the error that it raised.
@@ -286,7 +291,9 @@ class Journal:
         return self._unsynced.awaited or much or self._is_sync_due(now_us)
 
     def _is_sync_due(self, now_us: int) -> bool:
-        since = self._unsynced.since_us
+        since, patient = self._unsynced.since_us, self._unsynced.patient_us
+        if patient is not None and now_us - patient >= MAX_PATIENCE_US:
+            return True
         return since is not None and now_us - since >= MAX_UNSYNCED_US
 
     def _last_framed(self) -> Flush:

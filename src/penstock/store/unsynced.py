@@ -21,6 +21,8 @@ class Unsynced:
         self.since_us: int | None = None
         self.awaited = False
         """Some wait for a sync, and none that runs is for them."""
+        self.patient_us: int | None = None
+        """Since when some wait for it who are patient, and none that runs is for them."""
         self._waiting_in: set[int] = set()  # the shards of those that wait
 
     def waiting(self) -> Iterator[Entry]:
@@ -42,14 +44,17 @@ class Unsynced:
             if entry.level >= _SYNCED or entry.shard in waiting_in:
                 entry.level = max(entry.level, _SYNCED)
                 waiting_in.add(entry.shard)
-                self.awaited = True
+                if not entry.patient:
+                    self.awaited = True
+                elif self.patient_us is None:
+                    self.patient_us = flush.started_us
             else:
                 committed.append(entry)
         return committed
 
     def next_sync(self, disk: Disk, end: int, now_us: int) -> Sync:
         """A sync of everything, which ends at this position."""
-        self.awaited = False
+        self.awaited, self.patient_us = False, None
         return Sync(disk, end, len(self.entries), self.bytes, now_us)
 
     def synced(self, sync: Sync) -> list[Entry]:
@@ -64,7 +69,7 @@ class Unsynced:
         """All of it is synced, or put off to be written again."""
         self.entries = []
         self.bytes = 0
-        self.since_us = None
+        self.since_us = self.patient_us = None
         self.awaited = False
         self._waiting_in = set()
 

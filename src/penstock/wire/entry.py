@@ -40,6 +40,7 @@ class Entry:
     committed: bool = False
     refused: bool = False
     in_turn: bool = False
+    patient: bool = False  # nobody waits for it: no sync is begun for its sake, for a while
     local: bool = False  # concerns this node alone: it is not replicated, and waits for nobody
 
     @property

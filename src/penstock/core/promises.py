@@ -1,0 +1,119 @@
+"""Messages that are leased while they are on their way into the log.
+
+A push that finds its queue empty, and somebody waiting, is logged together with the lease: both are
+safe after the same write and sync, and the messages leave at once. Otherwise the lease would be
+made, and written, once the push is safe. Only a node that stands alone does this: in a cluster
+others have to agree to a lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from penstock.core.changes import Given, pack_grants
+from penstock.core.kernel import Kernel
+from penstock.core.queue import QueueShard
+from penstock.core.queues import MAX_FEEDING, Queues
+from penstock.core.records import Kind
+from penstock.core.shard import Shard, Stream
+from penstock.core.views import QueueView, Subscription, Taken, Waiter
+from penstock.wire.batch import Header
+from penstock.wire.durability import Durability
+from penstock.wire.entry import Entry
+
+_GRANT = int(Kind.GRANT)
+
+
+class Promise(NamedTuple):
+    """A lease of messages that are not visible yet. `taken` is filled once they are."""
+
+    view: QueueView
+    given: Given
+    taken: Taken
+    entry: Entry
+
+
+class Promises:
+    """Makes and keeps them."""
+
+    def __init__(self, kernel: Kernel, queues: Queues) -> None:
+        self._kernel = kernel
+        self._queues = queues
+
+    def make(
+        self, shard: Shard, stream: Stream, header: Header, level: Durability
+    ) -> Promise | None:
+        """Leases a batch that was logged just now, and is visible once that is safe; None if it
+        has to wait for its turn, or nobody waits for it."""
+        if self._kernel.shared or not level or not stream.plain:
+            return None
+        view = self._queues.views.get(stream.info.id)
+        if view is None or view.heads or view.parking is not None:
+            return None
+        count = header.count
+        if stream.totals.coming != view.promised or header.due_us:
+            return None  # others come first, or this one is not due
+        if header.ttl_ms or stream.options.ttl_ms:
+            return None
+        taker = _taker(view, count, header.length)
+        return None if taker is None else self._lease(shard, stream, view, header, taker)
+
+    def _lease(
+        self, shard: Shard, stream: Stream, view: QueueView, header: Header,
+        taker: Waiter | Subscription,
+    ) -> Promise:  # fmt: skip
+        leases = view.shards[shard.id].leases
+        lease_us = (taker.body.lease_ms or stream.options.lease_ms) * 1000
+        given = Given(leases.next_number, header.base, header.count, lease_us)
+        leases.skip(given.number)
+        meta, level = pack_grants(view.stream, [given]), min(stream.level, Durability.WRITTEN)
+        entry = self._kernel.log(shard, _GRANT, meta, level)
+        shard.invisible.add(entry.number)  # a snapshot that lacks the messages lacks their lease
+        view.promised += header.count
+        taken = Taken()
+        taken.messages = header.count
+        self._queues.send_when_safe(view, taken, [entry], {shard.id: shard.epoch}, taker)
+        if entry.answer is not None:  # not before there is something to answer with
+            entry.done, entry.answer = partial(_answer, entry.answer), None
+        return Promise(view, given, taken, entry)
+
+    def keep(self, promise: Promise, shard: Shard, queue: QueueShard) -> None:
+        """The messages are visible now: nobody else gets them."""
+        view, given, taken, _ = promise
+        self.end(promise, shard)
+        grant = queue.granted(given, self._kernel.now_us)
+        taken.grants[0] = (queue, given, grant)
+        taken.order.append(0)
+        if view.timers_us.get(queue.shard, grant.deadline_us + 1) > grant.deadline_us:
+            self._queues.set_timer(view, queue)
+
+    def end(self, promise: Promise, shard: Shard) -> None:
+        """The messages are visible, or never will be."""
+        promise.view.promised -= promise.given.span
+        shard.invisible.discard(promise.entry.number)
+
+
+def _answer(answer: Callable[[], None], entry: Entry) -> None:
+    if not entry.refused:
+        answer()
+
+
+def _taker(view: QueueView, messages: int, size: int) -> Waiter | Subscription | None:
+    """Who gets so many messages of that size; whoever waits longest may want less, or more."""
+    waiters, subscriptions = view.waiters, view.subscriptions
+    while waiters and waiters[0].over:
+        waiters.popleft()
+    if waiters:
+        first = waiters[0]
+        fits = messages <= first.body.messages and size <= first.body.max_bytes
+        return waiters.popleft() if fits else None
+    for _ in range(len(subscriptions)):
+        next_ = subscriptions[0]
+        subscriptions.rotate(-1)
+        if next_.over or next_.paused or next_.feeding >= MAX_FEEDING:
+            continue
+        if messages <= next_.credit and size <= next_.body.max_bytes:
+            return next_
+    return None
