@@ -263,6 +263,8 @@ class Queues:
             return
         if view.parking is not None:
             self.grant_gangs(view)
+        if not (view.heads or self.kernel.shared):  # in a cluster it is noted who got nothing
+            return
         while view.waiters:
             waiter = view.waiters[0]
             if waiter.over or self._give(waiter, view):
