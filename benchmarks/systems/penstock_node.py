@@ -79,16 +79,7 @@ class PenstockClient(Client):
         self._queue = self._opened(QUEUE)
 
     async def push_all(self, bodies: Iterable[bytes]) -> int:
-        count = 0
-
-        def counted() -> Iterable[bytes]:
-            nonlocal count
-            for body in bodies:
-                count += 1
-                yield body
-
-        self._queue.push_many(counted())
-        return count
+        return self._queue.push_many(bodies).count
 
     async def push_one(self, body: bytes) -> None:
         self._queue.push(body)
