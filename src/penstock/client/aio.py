@@ -24,6 +24,7 @@ from penstock.client.state import (
     FabricState,
 )
 from penstock.client.welcome import is_of_cluster, new_hello
+from penstock.closing import AsyncClosing
 from penstock.errors import ClosedError, PenstockError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Connecting:
             await self._fabric.close()
 
 
-class AsyncFabric(FabricState):
+class AsyncFabric(FabricState, AsyncClosing):
     """A connection to a fabric, for the tasks of one event loop. Close it, or use `async with`."""
 
     def __init__(
@@ -221,17 +222,6 @@ class AsyncFabric(FabricState):
             settler.attended = False
             self._attended.discard(settler)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
 
 class AsyncTransaction(transaction.TransactionState):
     """A transaction. With `async with` it commits on a clean exit, else nothing is sent."""
@@ -252,7 +242,7 @@ class AsyncTransaction(transaction.TransactionState):
         self._done = True
 
 
-class AsyncSession:
+class AsyncSession(AsyncClosing):
     """A session, kept alive by a task until `close`. `alive` turns False if it was lost."""
 
     def __init__(self, fabric: AsyncFabric, session: int, ttl: float) -> None:
@@ -277,14 +267,3 @@ class AsyncSession:
         if self.alive:
             self.alive = False
             await self._fabric._run(ops_fabric.close_session(self.id))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

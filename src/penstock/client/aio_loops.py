@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from penstock.client.aio_connection import AsyncConnection
@@ -15,6 +14,7 @@ from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
 from penstock.client.settle import give_back
 from penstock.client.subscribe import TopicSubscription
+from penstock.closing import AsyncClosing
 from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncLoop(Generic[T]):
+class AsyncLoop(Generic[T], AsyncClosing):
     """An asynchronous iterator that is also a context manager; `close` ends it in order.
 
     Without `async with`, a loop left by `break` is ended by the event loop, a little later.
@@ -42,17 +42,6 @@ class AsyncLoop(Generic[T]):
     async def close(self) -> None:
         """Ends the loop; what that means stands where the loop was started."""
         await self._generator.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 class AsyncConsumer(AsyncLoop[AsyncMessage]):

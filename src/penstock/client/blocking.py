@@ -24,6 +24,7 @@ from penstock.client.state import (
 )
 from penstock.client.transport import SeedDial
 from penstock.client.welcome import is_of_cluster, new_hello
+from penstock.closing import Closing
 from penstock.errors import InvalidError
 from penstock.wire.messages import Welcome
 
@@ -92,7 +93,7 @@ def _no_twin() -> Connecting:
     raise InvalidError("this fabric cannot be used by an event loop too")
 
 
-class Fabric(FabricState):
+class Fabric(FabricState, Closing):
     """A connection to a fabric. Threads may share it. Close it, or use it as a context manager."""
 
     def __init__(
@@ -201,17 +202,6 @@ class Fabric(FabricState):
             self._connection.close()
             self._on_close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class Transaction(transaction.TransactionState):
     """A transaction. As a context manager it commits on a clean exit, else nothing is sent."""
@@ -232,7 +222,7 @@ class Transaction(transaction.TransactionState):
         self._done = True
 
 
-class Session:
+class Session(Closing):
     """A session, kept alive in the background until `close`. `alive` turns False if it was lost."""
 
     def __init__(self, fabric: Fabric, ttl: float) -> None:
@@ -258,14 +248,3 @@ class Session:
         if self.alive:
             self.alive = False
             self._fabric._run(ops_fabric.close_session(self.id))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

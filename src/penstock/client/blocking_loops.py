@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.client.blocking_messages import Delivery, Message
 from penstock.client.connection import Connection
@@ -15,6 +14,7 @@ from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
 from penstock.client.settle import give_back
 from penstock.client.subscribe import TopicSubscription
+from penstock.closing import Closing
 from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Loop(Generic[T]):
+class Loop(Generic[T], Closing):
     """An iterator that is also a context manager; leaving the loop, or `close`, ends it in order.
 
     The generator must not refer to this object: a loop left by `break` is then closed at once,
@@ -43,17 +43,6 @@ class Loop(Generic[T]):
     def close(self) -> None:
         """Ends the loop; what that means stands where the loop was started."""
         self._generator.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Consumer(Loop[Message]):

@@ -106,14 +106,15 @@ def _taker(view: QueueView, messages: int, size: int) -> Waiter | Subscription |
     while waiters and waiters[0].over:
         waiters.popleft()
     if waiters:
-        first = waiters[0]
-        fits = messages <= first.body.messages and size <= first.body.max_bytes
+        wanted = waiters[0].body
+        fits = messages <= wanted.messages and size <= wanted.max_bytes
         return waiters.popleft() if fits else None
     for _ in range(len(subscriptions)):
-        next_ = subscriptions[0]
-        subscriptions.rotate(-1)
-        if next_.over or next_.paused or next_.feeding >= MAX_FEEDING:
+        first = subscriptions.popleft()
+        if first.over:
             continue
-        if messages <= next_.credit and size <= next_.body.max_bytes:
-            return next_
+        subscriptions.append(first)
+        ready = not first.paused and first.feeding < MAX_FEEDING
+        if ready and messages <= first.credit and size <= first.body.max_bytes:
+            return first
     return None

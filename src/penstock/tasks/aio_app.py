@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.client.aio import AsyncFabric
+from penstock.closing import AsyncClosing
 from penstock.errors import ClosedError
 from penstock.tasks.aio_results import AsyncTaskResults
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class AsyncTaskApp(AsyncWatched):
+class AsyncTaskApp(AsyncWatched, AsyncClosing):
     """Submits tasks of one task set, and waits for their outcomes; for one event loop."""
 
     def __init__(
@@ -299,14 +299,3 @@ class AsyncTaskApp(AsyncWatched):
         refuse_while_loading()
         if self._closed:
             raise ClosedError("the task app is closed", advice="Open another one.")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import as_completed, wait
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.aio import AsyncFabric
+from penstock.closing import Closing
 from penstock.errors import ClosedError
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
@@ -40,7 +40,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class TaskApp(Watched):
+class TaskApp(Watched, Closing):
     """Submits tasks of one task set, and waits for their outcomes. Threads may share it.
 
     It has a connection and a thread of its own, from its making to `close`.
@@ -344,14 +344,3 @@ class TaskApp(Watched):
         refuse_while_loading()
         if self._closed:
             raise ClosedError("the task app is closed", advice="Open another one.")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client.aio import AsyncFabric
+from penstock.closing import Closing
 from penstock.errors import InvalidError
 from penstock.tasks.blobs.files import Directory
 from penstock.tasks.declare import registry
@@ -100,7 +101,7 @@ class AsyncWorkerHere:
         await self.close()
 
 
-class WorkerHere:
+class WorkerHere(Closing):
     """Runs tasks from its making to `close`, or the end of a `with` block."""
 
     def __init__(self, worker: AsyncWorkerHere, portal: Portal) -> None:
@@ -120,14 +121,3 @@ class WorkerHere:
         if not self._closed:
             self._closed = True
             self._portal.call(self._worker.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

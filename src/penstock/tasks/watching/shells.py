@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.aio import AsyncFabric
+from penstock.closing import Closing
 from penstock.tasks.codec import Parent
 from penstock.tasks.envelope import TaskCall, TaskOutcome
 from penstock.tasks.portal import Portal
@@ -97,7 +97,7 @@ class AsyncWatched:
         return await self._observer().timeline(since)
 
 
-class TaskWatcher(Watched):
+class TaskWatcher(Watched, Closing):
     """Opens a task set only to look at it: it makes no streams. NotFoundError if they are not
     there."""
 
@@ -135,14 +135,3 @@ class TaskWatcher(Watched):
             self._portal.call(self._fabric.close())
         finally:
             self._portal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
