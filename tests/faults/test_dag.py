@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.leftovers import processes_in
+from tests.faults.leftovers import check_interrupt, processes_in
 
 COMMAND = [sys.executable, "-m", "penstock.cli.dag", "--json", "--seed", "20"]
 SECONDS = 240  # many processes are started: a busy machine takes its time
@@ -48,16 +47,4 @@ def test_nor_do_they_in_a_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    command = [*COMMAND, "--keep", str(kept), "--workers", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
-        while running.poll() is None and not any(kept.glob("runs/*.runs")):
-            try:
-                running.wait(0.1)
-            except subprocess.TimeoutExpired:
-                continue
-        assert processes_in(kept)
-        running.send_signal(signal.SIGINT)
-        running.communicate(timeout=SECONDS)
-    assert running.returncode == 130
-    assert processes_in(kept) == []
+    check_interrupt([*COMMAND, "--workers", "2"], tmp_path / "kept", "runs/*.runs", SECONDS)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.faults.leftovers import processes_in
+from tests.faults.leftovers import check_interrupt, processes_in
 
 COMMAND = [sys.executable, "-m", "penstock.cli.faults", "--minutes", "0.3"]
 SECONDS = 110
@@ -41,18 +40,4 @@ def test_faults_break_no_promise(tmp_path: Path, options: list[str]) -> None:
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    with subprocess.Popen(
-        [*COMMAND, "--keep", str(kept)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as running:
-        history = kept / "history"
-        while running.poll() is None and not any(history.glob("*.consumed")):
-            try:
-                running.wait(0.1)
-            except subprocess.TimeoutExpired:
-                continue
-        assert processes_in(kept)
-        running.send_signal(signal.SIGINT)
-        running.communicate(timeout=SECONDS)
-    assert running.returncode == 130
-    assert processes_in(kept) == []
+    check_interrupt(COMMAND, tmp_path / "kept", "history/*.consumed", SECONDS)

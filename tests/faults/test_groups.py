@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.leftovers import processes_in
+from tests.faults.leftovers import check_interrupt, processes_in
 
 COMMAND = [sys.executable, "-m", "penstock.cli.groups", "--json"]
 LEASE_SECONDS = 2
@@ -85,16 +84,4 @@ def test_nothing_is_lost_or_read_twice_if_all_leave_in_order(
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    command = [*COMMAND, "--guarantee", "exactly-once", "--keep", str(kept)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
-        while running.poll() is None and not any(kept.glob("*/member-2.log")):
-            try:
-                running.wait(0.1)
-            except subprocess.TimeoutExpired:
-                continue
-        assert processes_in(kept)
-        running.send_signal(signal.SIGINT)
-        running.communicate(timeout=SECONDS)
-    assert running.returncode == 130
-    assert processes_in(kept) == []
+    check_interrupt([*COMMAND, "--guarantee", "exactly-once"], tmp_path / "kept", "*/member-2.log", SECONDS)
