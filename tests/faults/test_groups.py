@@ -84,4 +84,5 @@ def test_nothing_is_lost_or_read_twice_if_all_leave_in_order(
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
-    check_interrupt([*COMMAND, "--guarantee", "exactly-once"], tmp_path / "kept", "*/member-2.log", SECONDS)
+    command = [*COMMAND, "--guarantee", "exactly-once"]
+    check_interrupt(command, tmp_path / "kept", "*/member-2.log", SECONDS)
