@@ -7,9 +7,10 @@ import pytest
 from tests.core.harness import Node
 from tests.core.test_edges import Graph
 
-from penstock.core import edge_notes, forwards
+from penstock.core import edge_notes, edges, forwards, holds
 from penstock.core.outbox import WatchKeys
 from penstock.core.records import Edge, Forward, Watched
+from penstock.errors import LimitError
 from penstock.wire import messages as m
 from penstock.wire.frames import PushExtra
 
@@ -76,3 +77,43 @@ def test_nobody_watches_for_a_queue_that_was_deleted_before_the_question_came() 
     assert shard.watchers.snapshot() == []
     shard.noted(Watched(2, gone.edges, []), shard.last, graph.node.now_us)
     assert shard.watchers.snapshot() == [], "also if it is folded after the queue was deleted"
+
+
+def watchers_of(graph: Graph) -> int:
+    return sum(shard.watchers.messages for shard in graph.node.fabric.kernel.shards)
+
+
+def test_messages_whose_time_is_over_do_not_take_the_room_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(edges, "MAX_WATCHERS", 3)
+    graph = Graph()
+    graph.hold(*(graph.part(b"n%d" % number, {b"x"}, ttl_ms=10) for number in range(3)))
+    with pytest.raises(LimitError):
+        graph.hold(graph.part(b"n3", {b"x"}))
+    graph.node.tick(20_000)
+    graph.hold(graph.part(b"n4", {b"x"}))
+    graph.put(b"x")
+    assert graph.ready() == {b"n4"}
+    assert watchers_of(graph) == 0
+
+
+def test_entries_that_nobody_writes_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also after a crash, which brings watchers back that were left out; they are told for nothing.
+    """
+    monkeypatch.setattr(holds, "SPARE_WATCHERS", 5)
+    graph = Graph()
+    graph.hold(graph.part(b"stays", {b"last", b"x0"}))
+    for number in range(100):
+        graph.hold(graph.part(b"n%d" % number, {b"x%d" % number, b"y%d" % number}, ttl_ms=1))
+        graph.node.tick(2_000)
+    assert watchers_of(graph) < 50
+    graph.node = graph.node.crash()
+    for key in (b"x0", b"x1", b"last"):
+        graph.put(key)
+    assert graph.ready() == {b"stays"}
+    again = graph.node.crash()
+    again.tick(1)
+    assert again.call(m.StreamStats(graph.queue))["leased"] == 1

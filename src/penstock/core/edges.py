@@ -14,7 +14,14 @@ from itertools import islice
 
 from penstock.core.changes import Change, Op
 from penstock.core.forwards import PLAIN, Forwards
-from penstock.core.holds import Fallback, Waits, pack_fallback, pack_waits
+from penstock.core.holds import (
+    Fallback,
+    Waits,
+    Watcher,
+    pack_fallback,
+    pack_waits,
+    packed_edge,
+)
 from penstock.core.kernel import Kernel
 from penstock.core.outbox import MeetEdges, WatchKeys
 from penstock.core.pushes import Pushes
@@ -122,7 +129,10 @@ class Edges:
             self.kernel.stream(table, "table")
             self.tables.check_entry(key, None)
             shard = self.kernel.shards[self.kernel.place_of(key)]
-            if shard.owned and shard.watchers.count(table, key) >= MAX_WATCHERS:
+            if not shard.owned or shard.watchers.count(table, key) < MAX_WATCHERS:
+                continue
+            shard.watchers.sweep_entry(table, key, self._still_waits)
+            if shard.watchers.count(table, key) >= MAX_WATCHERS:
                 raise LimitError(f"{MAX_WATCHERS:,} messages wait for one entry already")
 
     def _check_fallback(self, hold: m.TxnHold) -> None:
@@ -236,7 +246,18 @@ class Edges:
                 note.met.append(edge._replace(mark=cell.mark))
         entry = self._log(shard, forward, note, self.kernel.told_level(level))
         self._fold(shard, note, entry)
+        if shard.watchers.is_crowded:
+            shard.watchers.sweep(self._still_waits)
         return entry
+
+    def _still_waits(self, table: int, key: bytes, watcher: Watcher) -> bool:
+        """Whether a message waits for an entry, as far as this node knows."""
+        shard = self.kernel.shards[watcher.shard]
+        if not shard.owned:
+            return True
+        queue = shard.queues.get(watcher.stream)
+        hold = None if queue is None else queue.holds.get(watcher.id)
+        return hold is not None and hold.waits_for(packed_edge(table, key))
 
     # --- both ------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.queue import QueueShard
 
 MAX_HOLD_BYTES = 64 << 20  # of one queue in one shard; one message more is always let in
+SPARE_WATCHERS = 1000  # of a shard: so many are not worth a look
 _TABLE = struct.Struct("<I")
 
 
@@ -83,12 +84,16 @@ class Hold:
         """Bytes of what it waits for and falls back to."""
         return sum(map(len, self.edges)) + len(self.fallback)
 
+    def waits_for(self, edge: bytes) -> bool:
+        """Whether it is one of those that are left."""
+        at = bisect_left(self.edges, edge)
+        return at < len(self.edges) and self.edges[at] == edge
+
     def meet(self, edge: bytes) -> bool:
         """An entry exists; whether it was waited for."""
-        at = bisect_left(self.edges, edge)
-        if at == len(self.edges) or self.edges[at] != edge:
+        if not self.waits_for(edge):
             return False
-        del self.edges[at]
+        del self.edges[bisect_left(self.edges, edge)]
         return True
 
     def pairs(self) -> Iterator[tuple[int, bytes]]:
@@ -234,22 +239,58 @@ class Watcher(NamedTuple):
     id: bytes
 
 
-class Watchers:
-    """Who waits for which entries of a shard that are not there yet."""
+StillWaits = Callable[[int, bytes, Watcher], bool]  # by table and key of the entry
 
-    __slots__ = ("_tables",)
+
+class Watchers:
+    """Who waits for which entries of a shard that are not there yet.
+
+    Nobody takes a watcher back whose message has ended otherwise: no record says so. Whoever knows
+    which of them still wait has the others left out, now and then (`is_crowded`, `sweep`). Should
+    a replay bring some of those back, they are told of their entry for nothing.
+    """
+
+    __slots__ = ("_known", "_tables", "messages")
 
     def __init__(self) -> None:
         self._tables: dict[int, dict[bytes, list[Watcher]]] = {}
+        self.messages = 0
+        self._known = 0  # how many were left when somebody last looked
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many have come that it is time to look."""
+        return self.messages > 2 * self._known + SPARE_WATCHERS
+
+    def sweep(self, waits: StillWaits) -> None:
+        """Leaves out those of whom it is known that they do not wait any more."""
+        for table, keys in list(self._tables.items()):
+            for key in list(keys):
+                self.sweep_entry(table, key, waits)
+        self._known = self.messages
+
+    def sweep_entry(self, table: int, key: bytes, waits: StillWaits) -> None:
+        """The same for those of one entry."""
+        self._keep(table, key, [each for each in self.of(table, key) if waits(table, key, each)])
+
+    def _keep(self, table: int, key: bytes, left: list[Watcher]) -> None:
+        self.take(table, key)
+        if left:
+            self._tables.setdefault(table, {})[key] = left
+            self.messages += len(left)
 
     def add(self, table: int, key: bytes, watcher: Watcher) -> None:
         """A message waits for an entry."""
         self._tables.setdefault(table, {}).setdefault(key, []).append(watcher)
+        self.messages += 1
+
+    def of(self, table: int, key: bytes) -> list[Watcher]:
+        """Those that wait for an entry."""
+        return self._tables.get(table, {}).get(key, [])
 
     def count(self, table: int, key: bytes) -> int:
         """How many wait for an entry."""
-        keys = self._tables.get(table)
-        return 0 if keys is None else len(keys.get(key, ()))
+        return len(self.of(table, key))
 
     def take(self, table: int, key: bytes) -> list[Watcher]:
         """Those that wait for an entry; they are told, and forgotten."""
@@ -257,6 +298,7 @@ class Watchers:
         if keys is None:
             return []
         found = keys.pop(key, [])
+        self.messages -= len(found)
         if not keys:
             del self._tables[table]
         return found
@@ -264,14 +306,13 @@ class Watchers:
     def drop_stream(self, stream: int) -> None:
         """A table is gone: who waits for it will not hear of it any more. Or a queue is, and
         nothing of it waits."""
-        self._tables.pop(stream, None)
+        for key in list(self._tables.get(stream, ())):
+            self.take(stream, key)
         for table, keys in list(self._tables.items()):
             for key, watchers in list(keys.items()):
                 left = [each for each in watchers if each.stream != stream]
-                if not left:
-                    self.take(table, key)
-                elif len(left) < len(watchers):
-                    keys[key] = left
+                if len(left) < len(watchers):
+                    self._keep(table, key, left)
 
     def snapshot(self) -> list[Any]:
         """Plain data for `restore`."""
@@ -286,5 +327,5 @@ class Watchers:
         """The watchers that made this snapshot."""
         watchers = cls()
         for table, key, found in rows:
-            watchers._tables.setdefault(table, {})[key] = [Watcher._make(each) for each in found]
+            watchers._keep(table, key, [Watcher._make(each) for each in found])
         return watchers
