@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 
 from penstock.errors import InUseError
 from penstock.store.disk import DiskError
@@ -100,26 +101,16 @@ class FileDisk:
                 self._keep(name, _Handle(fd))
 
     def write(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
-        """Write all parts from `offset`; durable only after `sync`.
-
-        Small writes are many, and made on the event loop: they take the short way.
-        """
-        handle = None
-        try:
-            handle = self._begin(name)
-            _write(handle.fd, offset, parts)
-        except OSError as error:
-            raise _disk_error("write", name, error) from error
-        finally:
-            if handle is not None:
-                self._end(handle)
+        """Write all parts from `offset`; durable only after `sync`."""
+        with _Use(self, "write", name) as fd:
+            _write(fd, offset, parts)
 
     def write_synced(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
         """Write all parts, which are durable when it returns; see Disk.write_synced.
 
         One call where the system can: between two of them this thread would wait for the others.
         """
-        with _disk_errors("write", name), self._opened(name) as fd:
+        with _Use(self, "write", name) as fd:
             if self._can_write_synced:
                 try:
                     _write(fd, offset, parts, _SYNCED)
@@ -133,12 +124,12 @@ class FileDisk:
 
     def sync(self, name: str) -> None:
         """Make everything written to the file durable."""
-        with _disk_errors("sync", name), self._opened(name) as fd:
+        with _Use(self, "sync", name) as fd:
             _sync_data(fd)
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Read up to `length` bytes; fewer only at the end of the file. May block."""
-        with _disk_errors("read", name), self._opened(name) as fd:
+        with _Use(self, "read", name) as fd:
             data = os.pread(fd, length, offset)
             while 0 < len(data) < length:
                 more = os.pread(fd, length - len(data), offset + len(data))
@@ -151,7 +142,7 @@ class FileDisk:
         """Like `read`, but None when it would have to wait, or when that cannot be known."""
         if not self._can_read_now:
             return None
-        with _disk_errors("read", name), self._opened(name) as fd:
+        with _Use(self, "read", name) as fd:
             buffer = unfilled(length)
             try:
                 done = os.preadv(fd, (buffer,), offset, _READ_NOW)
@@ -198,17 +189,8 @@ class FileDisk:
             raise
         return fd
 
-    @contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
-        """The descriptor of a file, which is not closed while it is used here."""
-        handle = self._begin(name)
-        try:
-            yield handle.fd
-        finally:
-            self._end(handle)
-
-    def _begin(self, name: str) -> _Handle:
-        """An open file, which is not closed until `_end`."""
+    def begin(self, name: str) -> _Handle:
+        """An open file, which is not closed until `end`."""
         with self._mutex:
             handle = self._handles.get(name)
             if handle is None:
@@ -219,7 +201,8 @@ class FileDisk:
             handle.users += 1
             return handle
 
-    def _end(self, handle: _Handle) -> None:
+    def end(self, handle: _Handle) -> None:
+        """A file is not used any more."""
         with self._mutex:
             handle.users -= 1
             if handle.dropped and not handle.users:
@@ -250,6 +233,36 @@ class FileDisk:
         self._forget(old)
         self._forget(new)
         os.rename(old, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+
+
+class _Use:
+    """The descriptor of a file, which is not closed in the block; its errors are those of the disk.
+    A class, as this is on the way of every small write: a generator takes several times as long.
+    """
+
+    __slots__ = ("_action", "_disk", "_handle", "_name")
+
+    def __init__(self, disk: FileDisk, action: str, name: str) -> None:
+        self._disk = disk
+        self._action = action
+        self._name = name
+
+    def __enter__(self) -> int:
+        try:
+            self._handle = self._disk.begin(self._name)
+        except OSError as error:
+            raise _disk_error(self._action, self._name, error) from error
+        return self._handle.fd
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._disk.end(self._handle)
+        if isinstance(error, OSError):
+            raise _disk_error(self._action, self._name, error) from error
 
 
 def _drop(handle: _Handle) -> None:
