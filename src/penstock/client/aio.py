@@ -16,6 +16,7 @@ from penstock.client.aio_connection import AsyncConnection, Dial
 from penstock.client.aio_link import Address, dial_to
 from penstock.client.aio_streams import AsyncQueue, AsyncTable, AsyncTopic
 from penstock.client.aio_wire import Wire
+from penstock.client.closing import AsyncClosing
 from penstock.client.inputs import addresses_of, check_timeout
 from penstock.client.producer import Producer
 from penstock.client.settle import Settler, flush_settler
@@ -24,7 +25,6 @@ from penstock.client.state import (
     FabricState,
 )
 from penstock.client.welcome import is_of_cluster, new_hello
-from penstock.closing import AsyncClosing
 from penstock.errors import ClosedError, PenstockError
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from penstock.client.aio_connection import AsyncConnection
 from penstock.client.aio_messages import AsyncDelivery, AsyncMessage
+from penstock.client.closing import AsyncClosing
 from penstock.client.consume import ConsumeState
 from penstock.client.messages import TopicMessage
 from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
 from penstock.client.settle import give_back
 from penstock.client.subscribe import TopicSubscription
-from penstock.closing import AsyncClosing
 from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 

@@ -13,6 +13,7 @@ from penstock.client import ops_fabric, ops_stage, transaction
 from penstock.client.background import Background
 from penstock.client.blocking_cluster import ClusterConnection
 from penstock.client.blocking_streams import Queue, Table, Topic
+from penstock.client.closing import Closing
 from penstock.client.connection import Connection
 from penstock.client.dialer import Dial
 from penstock.client.inputs import addresses_of, check_timeout
@@ -24,7 +25,6 @@ from penstock.client.state import (
 )
 from penstock.client.transport import SeedDial
 from penstock.client.welcome import is_of_cluster, new_hello
-from penstock.closing import Closing
 from penstock.errors import InvalidError
 from penstock.wire.messages import Welcome
 

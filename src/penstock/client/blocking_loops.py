@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.client.blocking_messages import Delivery, Message
+from penstock.client.closing import Closing
 from penstock.client.connection import Connection
 from penstock.client.consume import ConsumeState
 from penstock.client.messages import TopicMessage
@@ -14,7 +15,6 @@ from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
 from penstock.client.settle import give_back
 from penstock.client.subscribe import TopicSubscription
-from penstock.closing import Closing
 from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 

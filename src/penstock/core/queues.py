@@ -320,7 +320,6 @@ class Queues:
             except PenstockError as error:
                 refused.append(frames.REFUSED.pack(at, error.code))
         body = frames.COUNT.pack(accepted, len(refused)) + b"".join(refused)
-
         entry = self._log_changes(stream, changes, patient)
         epochs = {number: self.kernel.shards[number].epoch for number in changes}
 
@@ -418,9 +417,7 @@ class Queues:
         self.on_end(shard.id)
         for queue in shard.queues.values():
             view = self.view(queue.stream)
-            view.shards.pop(shard.id, None)
-            view.timers_us.pop(shard.id, None)
-            view.heads.forget(shard.id)
+            view.drop(shard.id)
             self._begin_fill(view)
             if self.kernel.shared:
                 self.turned[view.stream] = None
@@ -438,20 +435,15 @@ class Queues:
                 note = Forgotten(stream, queue.leases.next_number)
                 self.kernel.note(shard, note, self.kernel.streams[stream].level)
                 queue.totals.pushed += queue.pushed
-                view = self.view(stream)
-                view.shards.pop(shard.id, None)
-                view.timers_us.pop(shard.id, None)
+                self.view(stream).drop(shard.id)
 
     # --- figures ---------------------------------------------------------------------------
 
     def figures(self, stream: Stream) -> dict[str, Any]:
         """What `penstock queue show` prints."""
-        view = self.view(stream.info.id)
-        parts = list(view.shards.values())
-        figures = queue_figures(parts, stream.totals.pushed, self.kernel.now_us)
-        if stream.options.gangs:
-            figures["parked"] = 0 if view.parking is None else len(view.parking.waiting)
-        return figures
+        view, before = self.view(stream.info.id), stream.totals.pushed
+        figures = queue_figures(list(view.shards.values()), before, self.kernel.now_us)
+        return figures | ({"parked": view.parked} if stream.options.gangs else {})
 
 
 def _nobody(_: object) -> None:

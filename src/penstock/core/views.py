@@ -182,6 +182,17 @@ class QueueView:
         self.full = False
         self.fill = 0
 
+    @property
+    def parked(self) -> int:
+        """Workers that wait for gangs."""
+        return 0 if self.parking is None else len(self.parking.waiting)
+
+    def drop(self, shard: int) -> None:
+        """A shard has nothing of this queue any more, or is served elsewhere."""
+        self.shards.pop(shard, None)
+        self.timers_us.pop(shard, None)
+        self.heads.forget(shard)
+
     def turns(self) -> bool:
         """Notes whether something is ready now; whether that is another state than before."""
         full = bool(self.heads)

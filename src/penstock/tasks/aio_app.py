@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.client.aio import AsyncFabric
-from penstock.closing import AsyncClosing
+from penstock.client.closing import AsyncClosing
 from penstock.errors import ClosedError
 from penstock.tasks.aio_results import AsyncTaskResults
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions

@@ -10,7 +10,7 @@ from concurrent.futures import as_completed, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.aio import AsyncFabric
-from penstock.closing import Closing
+from penstock.client.closing import Closing
 from penstock.errors import ClosedError
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent

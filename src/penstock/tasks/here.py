@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client.aio import AsyncFabric
-from penstock.closing import Closing
+from penstock.client.closing import Closing
 from penstock.errors import InvalidError
 from penstock.tasks.blobs.files import Directory
 from penstock.tasks.declare import registry

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.aio import AsyncFabric
-from penstock.closing import Closing
+from penstock.client.closing import Closing
 from penstock.tasks.codec import Parent
 from penstock.tasks.envelope import TaskCall, TaskOutcome
 from penstock.tasks.portal import Portal
