@@ -16,7 +16,7 @@ from penstock.core.queues import Queues
 from penstock.core.records import Defined, Deleted, Registered
 from penstock.core.shard import Shard, Stream
 from penstock.core.topics import Topics
-from penstock.errors import ExistsError, InvalidError, LimitError, NotFoundError
+from penstock.errors import ConflictError, ExistsError, InvalidError, LimitError, NotFoundError
 from penstock.wire import messages as m
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -237,7 +237,10 @@ class Control:
         if change is None:
             return "done"
         if key not in queue.held and self.kernel.is_old:
-            raise InvalidError("a node of this cluster is too old to release what is delayed")
+            raise ConflictError(
+                "not all nodes of the cluster know how to release what is delayed yet",
+                advice="Upgrade the other nodes first.",
+            )
         self.queues.change(stream, queue, [change])
         self.queues.arrived(queue)
         return "released"
