@@ -201,6 +201,11 @@ class InUseError(PenstockError):
     advice = "Stop the other process, or connect to it instead of opening the directory."
 
 
+def said(error: BaseException) -> str:
+    """What an exception says of itself; a deadline or a cancelled attempt says nothing."""
+    return str(error) or "it took too long"
+
+
 def _tree(root: type[PenstockError]) -> dict[int, type[PenstockError]]:
     found = {root.code: root}
     for child in root.__subclasses__():

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from penstock import aio
+from penstock.client.aio_connection import AsyncConnection
+from penstock.client.aio_wire import Wire
+from penstock.client.welcome import new_hello
 from penstock.errors import (
     ClosedError,
     ConflictError,
@@ -303,6 +306,24 @@ def test_without_a_node_calls_end_at_their_deadline(tmp_path):
         with pytest.raises(DeadlineError, match="cannot connect"):
             await aio.connect(f"{host}:{port}", timeout=0.1)
         await fabric.close()
+
+    in_loop(test())
+
+
+def test_a_deadline_says_why_there_is_no_connection():
+    """The attempt that it cuts off knows less than the one before."""
+    answers: list[Exception | None] = [None, ConnectionRefusedError("refused"), None]
+
+    async def dial(wire: Wire) -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        for said in ("cannot connect: it took too long", "cannot connect: refused"):
+            with pytest.raises(DeadlineError, match=said):
+                await AsyncConnection(dial, new_hello("a test"), 0.3).open()
+        assert not answers
 
     in_loop(test())
 

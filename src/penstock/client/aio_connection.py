@@ -22,6 +22,7 @@ from penstock.errors import (
     PenstockError,
     ProtocolError,
     UnavailableError,
+    said,
 )
 from penstock.wire.frames import CREDIT, Verb, frame
 from penstock.wire.messages import Hello, Welcome
@@ -287,7 +288,7 @@ class AsyncConnection:
                     async with asyncio.timeout(CONNECT_S):
                         await self._connect()
                 except (OSError, TimeoutError, UnavailableError) as error:
-                    self._lost = UnavailableError(f"cannot connect: {error}")
+                    self._lost = UnavailableError(f"cannot connect: {said(error)}")
         except PenstockError as error:  # nothing that another attempt would change
             self._end(error)
             if self._welcome is None:
@@ -306,7 +307,9 @@ class AsyncConnection:
             self._check_open()
         except BaseException as error:
             greeting.cancel()
-            wire.close(UnavailableError(f"the greeting failed: {error}"))
+            given_up = isinstance(error, asyncio.CancelledError) and self._lost is not None
+            known = self._lost if given_up else None  # the attempt before may have said why
+            wire.close(known or UnavailableError(f"cannot connect: {said(error)}"))
             raise
         finally:
             self._greeting = None

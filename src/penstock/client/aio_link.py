@@ -11,7 +11,7 @@ from penstock.client.protocol import Protocol
 from penstock.client.reconnect import CONNECT_S
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.welcome import hello_frame, read_welcome
-from penstock.errors import PenstockError, ProtocolError, UnavailableError
+from penstock.errors import PenstockError, ProtocolError, UnavailableError, said
 from penstock.wire.frames import CREDIT, LISTS, MAPS, Verb, frame
 from penstock.wire.messages import Hello, Welcome
 
@@ -63,10 +63,10 @@ class Link:
                 welcome = read_welcome(await greeting)
         except (OSError, TimeoutError, ProtocolError) as error:
             host, port = self.address
-            self._fail(wire, UnavailableError(f"cannot connect to {host}:{port}: {error}"))
+            self._fail(wire, UnavailableError(f"cannot connect to {host}:{port}: {said(error)}"))
             raise self.error or UnavailableError("lost") from error
         except BaseException as error:
-            self._fail(wire, UnavailableError(f"the greeting failed: {error}"))
+            self._fail(wire, UnavailableError(f"the greeting failed: {said(error)}"))
             raise
         self._protocol.welcome(welcome)
         self.lists = LISTS in welcome.features

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.errors import PenstockError, ProtocolError, UnavailableError
+from penstock.errors import PenstockError, ProtocolError, UnavailableError, said
 from penstock.node.identity import Address
 from penstock.wire import messages as m
 from penstock.wire.frames import (
@@ -50,7 +50,7 @@ async def ask_node(
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await asyncio.open_connection(*node)
     except (OSError, TimeoutError) as error:
-        raise UnavailableError(f"cannot connect: {error or 'it took too long'}") from error
+        raise UnavailableError(f"cannot connect: {said(error)}") from error
     try:
         async with asyncio.timeout(seconds):
             hello = m.Hello(PROTOCOL_VERSION, "node")
@@ -59,7 +59,7 @@ async def ask_node(
             welcome = msgspec.msgpack.decode(await _answer(reader), type=m.Welcome)
             return welcome, msgspec.msgpack.decode(await _answer(reader), type=answer)
     except (OSError, TimeoutError, EOFError) as error:
-        raise UnavailableError(f"no answer: {error or 'it took too long'}") from error
+        raise UnavailableError(f"no answer: {said(error)}") from error
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"an answer that cannot be read: {error}") from error
     finally:
