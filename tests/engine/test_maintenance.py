@@ -2,18 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from penstock.core.liveness import grown_partition
 from penstock.embedded import Inline, embed
 from penstock.engine import maintenance
 from penstock.engine.recovery import open_engine
+from penstock.store.disk import Disk
+from penstock.store.journal import MAX_SPARES
 from penstock.testing import FakeClock, MemoryDisk
+
+SEGMENT = 256 << 10
+DISK_CALLS = frozenset(name for name in vars(Disk) if not name.startswith("_"))
 
 
 def new_inline(disk: MemoryDisk, shards: int = 16) -> Inline:
     clock = FakeClock()
     return Inline(open_engine(disk, clock.now_us(), 1, shards=shards), disk, clock)
+
+
+class CarefulDisk(MemoryDisk):
+    """Counts what is deleted, and must not be asked for anything while steps are decided on."""
+
+    deciding = False
+    deleted = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return self._watched(found) if name in DISK_CALLS else found
+
+    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*given: Any) -> Any:
+            assert not self.deciding, f"{call} on the loop"
+            return call(*given)
+
+        return watched
+
+    def delete(self, name: str) -> None:
+        self.deleted += 1
+        super().delete(name)
+
+
+def test_the_disk_is_only_used_in_steps_and_a_step_lets_one_segment_go() -> None:
+    disk, clock = CarefulDisk(), FakeClock()
+    engine = open_engine(disk, clock.now_us(), 1, shards=4, segment_bytes=SEGMENT)
+    inline = Inline(engine, disk, clock)
+    deleted: list[int] = []
+    with embed(inline, 5.0, "default") as fabric, inline.changed:  # the background keeps out
+        queue = fabric.queue("q")
+        for _ in range(4):
+            queue.push_many([b"x" * 1000] * 1000, batch=50)
+            for delivery in queue.consume_batches(idle_timeout=0.01):
+                delivery.ack()
+            queue.flush()
+        files = len(disk.files)
+        for _ in range(2):
+            engine.maintenance.want_checkpoint()
+            while True:
+                disk.deciding = True
+                step = engine.maintenance.next_step(clock.now_us())
+                disk.deciding = False
+                inline.run()  # what the step may wait for
+                if step is None and not engine.maintenance._work:
+                    break
+                if step is not None:
+                    before = disk.deleted
+                    step.run()
+                    deleted.append(disk.deleted - before)
+                    engine.maintenance.end_step(None, clock.now_us())
+        assert len(disk.files) < files - MAX_SPARES
+        assert max(deleted) == 1
+        assert sum(name.startswith("r-") for name in disk.files) == MAX_SPARES
 
 
 def sections_of_steps(inline: Inline) -> list[dict[str, bytes]]:

@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.store.test_journal import recycle
 
 from penstock.store.disk import DiskError
 from penstock.store.files import Files
@@ -134,7 +135,7 @@ class Story:
         self.begin = sum(0 < entry.location < self.checkpoint for entry in self.history)
         for segment in self.journal.segments():
             if segment.sealed and segment.end <= self.checkpoint:
-                self.journal.recycle(segment.number)
+                recycle(self.journal, segment.number)
         if self.random.random() < 0.5:
             self.disk.sync_names()
 

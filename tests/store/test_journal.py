@@ -261,10 +261,16 @@ def fill_segment(journal: Journal, batch_of, number: int) -> None:
     flush_once(journal)
 
 
+def recycle(journal: Journal, number: int) -> None:
+    recycling = journal.recycle(number)
+    recycling.run()
+    journal.finish_recycling(recycling)
+
+
 def test_recycled_files_do_not_bring_old_records_back(journal, disk, batch_of) -> None:
     for number in range(1, 4):
         fill_segment(journal, batch_of, number)
-    journal.recycle(1)
+    recycle(journal, 1)
     assert sorted(disk.names()) == ["j-00000002", "j-00000003", "r-00000001"]
     journal.append(entry(4))
     fill_segment(journal, batch_of, 5)
@@ -280,7 +286,7 @@ def test_only_some_spares_are_kept_and_found_again(journal, disk, batch_of) -> N
     for number in range(1, 9):
         fill_segment(journal, batch_of, number)
     for number in range(1, 8):
-        journal.recycle(number)
+        recycle(journal, number)
     assert sum(name.startswith("r-") for name in disk.names()) == MAX_SPARES
     again = Journal(disk, Files(), 1, journal.tail, segment_bytes=4096)
     fill_segment(again, batch_of, 9)

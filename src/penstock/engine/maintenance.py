@@ -19,11 +19,11 @@ from penstock.core.records import Thinned
 from penstock.core.runs import rows_of
 from penstock.engine.scrubbing import EVERY_US, PAUSE_US, Scrub
 from penstock.engine.thinning import Thinning
-from penstock.store.checkpoint import CheckpointWriter, drop_older
+from penstock.store.checkpoint import CheckpointWriter, drop_older, next_checkpoint
 from penstock.store.cleaner import Cleaner, Move, Positions
 from penstock.store.disk import DiskError
 from penstock.store.files import Limits
-from penstock.store.locations import CHECKPOINT, JOURNAL, numbers, split
+from penstock.store.locations import JOURNAL, split
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
@@ -210,9 +210,8 @@ class Maintenance:
         self._appended = engine.journal.appended_bytes
         self._records = engine.journal.appended_records
         covered = set(self._covered)
-        number = max(numbers(engine.disk.names(), CHECKPOINT), default=0) + 1
         writers: list[CheckpointWriter] = []
-        yield lambda: writers.append(CheckpointWriter(engine.disk, number))
+        yield lambda: writers.append(next_checkpoint(engine.disk))
         writer = writers[0]
         yield _adding(writer, {"identity": engine.identity})
         for sections in self._sections():
@@ -237,7 +236,7 @@ class Maintenance:
             return
         synced = engine.journal.synced
         yield lambda: writer.commit(position, synced)
-        yield lambda: drop_older(engine.disk, number)
+        yield lambda: drop_older(engine.disk, writer.number)
         self.position = position
         self.checkpoints += 1
         self.finished = self.begun
@@ -273,7 +272,9 @@ class Maintenance:
                 continue
             self._covered.discard(number)
             if file.kind == JOURNAL:
-                engine.journal.recycle(number)
+                recycling = engine.journal.recycle(number)
+                yield recycling.run
+                engine.journal.finish_recycling(recycling)
             else:
                 engine.files.drop(number)
                 yield _deleting(engine, file.name)

@@ -57,7 +57,7 @@ class CheckpointWriter:
 
     def __init__(self, disk: Disk, number: int) -> None:
         self._disk = disk
-        self._number = number
+        self.number = number
         self._name = file_name(_UNFINISHED, number)
         self._sections: list[_Section] = []
         self._keys: set[str] = set()
@@ -87,13 +87,13 @@ class CheckpointWriter:
         index = b"".join(map(_pack_section, self._sections))
         self._write(index)
         footer = _FOOTER.pack(
-            _MAGIC, self._number, len(self._sections), len(index), position, synced,
+            _MAGIC, self.number, len(self._sections), len(index), position, synced,
             self._offset - len(index), _digest(index),
         )  # fmt: skip
         self._write(footer + _CHECKSUM.pack(_digest(footer)))
         self._write_block()
         self._disk.sync(self._name)
-        self._disk.rename(self._name, file_name(CHECKPOINT, self._number))
+        self._disk.rename(self._name, file_name(CHECKPOINT, self.number))
         self._disk.sync_names()
 
     def _write(self, data: bytes) -> None:
@@ -107,6 +107,11 @@ class CheckpointWriter:
         self._disk.write(self._name, self._offset - self._block_bytes, self._block)
         self._block = []
         self._block_bytes = 0
+
+
+def next_checkpoint(disk: Disk) -> CheckpointWriter:
+    """Begins one after all that are there."""
+    return CheckpointWriter(disk, max(numbers(disk.names(), CHECKPOINT), default=0) + 1)
 
 
 def read_checkpoint(disk: Disk) -> Checkpoint | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from penstock.store.disk import Disk
-from penstock.store.locations import JOURNAL, file_name, split
+from penstock.store.locations import JOURNAL, SPARE, file_name, split
 from penstock.store.record import FILE_HEADER_BYTES
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
@@ -160,3 +160,29 @@ class Sync:
     def run(self) -> None:
         """On DiskError nothing is known of what was not synced before: it is never run again."""
         self._disk.sync(self._name)
+
+
+class Recycling:
+    """Lets a dead segment go. A large file takes its time to be deleted.
+
+    From `Journal.recycle` to `Journal.finish_recycling` it belongs to whoever calls `run`.
+    """
+
+    __slots__ = ("_disk", "_size", "number", "spare")
+
+    def __init__(self, disk: Disk, number: int, size: int | None) -> None:
+        self._disk = disk
+        self._size = size
+        self.number = number
+        self.spare: str | None = None
+        """The name that it is kept by, after the run."""
+
+    def run(self) -> None:
+        """Keeps a file of the size that a new segment needs, if such are wanted."""
+        name = file_name(JOURNAL, self.number)
+        if self._disk.size(name) == self._size:
+            spare = file_name(SPARE, self.number)
+            self._disk.rename(name, spare)
+            self.spare = spare
+        else:
+            self._disk.delete(name)

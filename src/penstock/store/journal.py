@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import DataFile, Files
-from penstock.store.flush import Flush, Opening, Piece, Sync
+from penstock.store.flush import Flush, Opening, Piece, Recycling, Sync
 from penstock.store.locations import JOURNAL, SPARE, file_name, locate, numbers, split
 from penstock.store.record import (
     FILE_HEADER_BYTES,
@@ -266,8 +266,9 @@ class Journal:
                 return payload
         return None
 
-    def recycle(self, number: int) -> None:
-        """Take back a dead sealed segment: its file is kept for a new one, or deleted.
+    def recycle(self, number: int) -> Recycling:
+        """How to let a dead sealed segment go: its file is kept for a new one, or deleted. To be
+        run, in a thread if the caller likes, and handed back to `finish_recycling`, before another.
 
         The caller guarantees that a durable checkpoint refers to nothing in it. ValueError: the
         segment is open or unknown.
@@ -275,14 +276,14 @@ class Journal:
         file = self._files.get(number)
         if file is None or file.kind != JOURNAL or not file.sealed:
             raise ValueError(f"{number} is not a sealed journal segment")
-        usual = self._disk.size(file.name) == self._segment_bytes
-        if usual and len(self._spares) < MAX_SPARES:
-            spare = file_name(SPARE, number)
-            self._disk.rename(file.name, spare)
-            self._spares.append(spare)
-        else:
-            self._disk.delete(file.name)
-        self._files.drop(number)
+        size = self._segment_bytes if len(self._spares) < MAX_SPARES else None
+        return Recycling(self._disk, number, size)
+
+    def finish_recycling(self, recycling: Recycling) -> None:
+        """A segment is gone; after an error nothing of this is known, and it may be tried again."""
+        if recycling.spare is not None:
+            self._spares.append(recycling.spare)
+        self._files.drop(recycling.number)
 
     def _is_sync_wanted(self, now_us: int, more_bytes: int = 0) -> bool:
         """Whether somebody waits for what was written, or too much is not synced, or for too long.
