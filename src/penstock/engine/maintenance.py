@@ -184,7 +184,7 @@ class Maintenance:
             file.used for n in self._covered if (file := self.engine.files.get(n)) is not None
         )
         return (
-            journal.appended_bytes - self._appended + reclaimable // 2 >= self.pace.checkpoint_bytes
+            journal.appended_bytes - self._appended + reclaimable >= self.pace.checkpoint_bytes
             or journal.appended_records - self._records >= self.pace.checkpoint_records
         )
 

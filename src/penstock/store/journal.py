@@ -39,7 +39,7 @@ MAX_UNSYNCED_BYTES = 16 << 20
 MAX_UNSYNCED_US = 1_000_000
 MAX_PATIENCE_US = 5_000  # of entries that nobody waits for: others take them along until then
 MAX_PENDING_BYTES = 256 << 20
-MAX_SPARES = 4
+MAX_SPARES = 8
 _SYNCED = Durability.SYNCED
 
 
