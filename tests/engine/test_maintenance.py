@@ -53,7 +53,7 @@ def test_the_disk_is_only_used_in_steps_and_a_step_lets_one_segment_go() -> None
     deleted: list[int] = []
     with embed(inline, 5.0, "default") as fabric, inline.changed:  # the background keeps out
         queue = fabric.queue("q")
-        for _ in range(4):
+        for _ in range(MAX_SPARES):  # about four segments each
             queue.push_many([b"x" * 1000] * 1000, batch=50)
             for delivery in queue.consume_batches(idle_timeout=0.01):
                 delivery.ack()

@@ -283,15 +283,16 @@ def test_recycled_files_do_not_bring_old_records_back(journal, disk, batch_of) -
 
 
 def test_only_some_spares_are_kept_and_found_again(journal, disk, batch_of) -> None:
-    for number in range(1, 9):
+    filled = MAX_SPARES + 4
+    for number in range(1, filled + 1):
         fill_segment(journal, batch_of, number)
-    for number in range(1, 8):
+    for number in range(1, filled):
         recycle(journal, number)
     assert sum(name.startswith("r-") for name in disk.names()) == MAX_SPARES
     again = Journal(disk, Files(), 1, journal.tail, segment_bytes=4096)
-    fill_segment(again, batch_of, 9)
+    fill_segment(again, batch_of, filled + 1)
     assert sum(name.startswith("r-") for name in disk.names()) == MAX_SPARES - 1
-    assert again.segments()[-1].number == 9
+    assert again.segments()[-1].number == filled + 1
 
 
 def test_an_open_segment_is_not_recycled(journal) -> None:
