@@ -19,12 +19,13 @@ SHELLS = frozenset({"node", "client", "sim"})
 SURFACE = "penstock"
 
 # Layer -> the layers it may import. Its own modules are always allowed; nothing else is.
-BELOW_SHELLS = PURE | {"errors", "machine"}
+BELOW_SHELLS = PURE | {"errors", "machine", "near"}
 PUBLIC_CLIENT = frozenset({"errors", "wire", "client"})
 UPPER = frozenset({"consumers", "tasks", "bridge", "spark"})
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "machine": frozenset(),
+    "near": frozenset({"machine"}),
     "wire": frozenset({"errors"}),
     "store": frozenset({"errors", "wire"}),
     "core": frozenset({"errors", "wire"}),

@@ -8,10 +8,15 @@ from importlib import metadata
 _OFF = {"0", "off", "no", "false"}
 
 
+def is_off(name: str) -> bool:
+    """Whether the environment switches something off for the whole process."""
+    return os.environ.get(name, "").lower() in _OFF
+
+
 def may_spin() -> bool:
     """Whether a core may be kept awake for a moment. `PENSTOCK_SPIN=off` says no for the whole
     process, and so does a machine that has only one core for it."""
-    if os.environ.get("PENSTOCK_SPIN", "").lower() in _OFF:
+    if is_off("PENSTOCK_SPIN"):
         return False
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -12,6 +12,7 @@ from penstock.client.reconnect import CONNECT_S
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.welcome import hello_frame, read_welcome
 from penstock.errors import PenstockError, ProtocolError, UnavailableError, said
+from penstock.near import connect_near
 from penstock.wire.frames import CREDIT, LISTS, MAPS, Verb, frame
 from penstock.wire.messages import Hello, Welcome
 
@@ -20,8 +21,12 @@ DialTo = Callable[[Wire, Address], Awaitable[object]]
 
 
 async def dial_to(wire: Wire, address: Address) -> None:
-    """Connects a wire over TCP."""
-    await asyncio.get_running_loop().create_connection(lambda: wire, *address)
+    """Connects a wire: the near way, if there is one, or over TCP."""
+    loop = asyncio.get_running_loop()
+    if (near := connect_near(*address)) is not None:
+        await loop.create_unix_connection(lambda: wire, sock=near)
+    else:
+        await loop.create_connection(lambda: wire, *address)
 
 
 class Events(NamedTuple):

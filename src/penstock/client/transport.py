@@ -14,6 +14,7 @@ from typing import Protocol
 from penstock.client.spin import Spin
 from penstock.errors import UnavailableError
 from penstock.machine import may_spin
+from penstock.near import connect_near
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Splitter
 from penstock.wire.spares import Spares
@@ -51,16 +52,12 @@ def watch_over(connection: socket.socket) -> None:
 
 
 class SocketTransport:
-    """Blocking TCP. UnavailableError from any method means that the connection is lost."""
+    """A blocking connection, the near way or over TCP. UnavailableError from any method means that
+    it is lost."""
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
-        try:
-            self._socket = socket.create_connection((host, port), timeout)
-        except OSError as error:
-            raise UnavailableError(f"cannot connect to {host}:{port}: {error}") from error
+        self._socket = connect_near(host, port) or _connect(host, port, timeout)
         self._socket.settimeout(None)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        watch_over(self._socket)
         self._splitter = Splitter(unfilled=Spares().take)
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._receiving = threading.Lock()
@@ -183,6 +180,16 @@ class SeedDial:
                 if tried == last:
                     raise
         raise UnavailableError("there is no address to connect to")
+
+
+def _connect(host: str, port: int, timeout: float) -> socket.socket:
+    try:
+        connection = socket.create_connection((host, port), timeout)
+    except OSError as error:
+        raise UnavailableError(f"cannot connect to {host}:{port}: {error}") from error
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    watch_over(connection)
+    return connection
 
 
 def _lost(error: OSError) -> UnavailableError:

@@ -1,4 +1,4 @@
-"""The TCP server of a node."""
+"""The server of a node: TCP, and the socket beside its port."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import cast
 
 from penstock.engine.engine import Output
 from penstock.errors import PenstockError, ProtocolError, UnavailableError
+from penstock.near import BACKLOG, listen_near, widen
 from penstock.node.runtime import Runtime
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME, Flag, Splitter, Verb, error_frame
@@ -50,16 +51,19 @@ class Server:
         runtime.relieve = self.relieve
         runtime.on_failure.append(self.give_up)
         self.accept_peer: AcceptPeer | None = None  # in a cluster
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.AbstractServer] = []
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listens; the address that it got."""
+        """Listens, also at the socket beside the port; the address that it got."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=1024
-        )
-        address = self._listener.sockets[0].getsockname()
-        return address[0], address[1]
+        listener = await loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+        self._listeners.append(listener)
+        address: tuple[str, int] = listener.sockets[0].getsockname()[:2]
+        if (near := listen_near(*address)) is not None:
+            self._listeners.append(
+                await loop.create_unix_server(lambda: Connection(self), sock=near, backlog=BACKLOG)
+            )
+        return address
 
     async def adopt(self, accepted: socket.socket) -> None:
         """Serves a socket that is connected already."""
@@ -68,15 +72,15 @@ class Server:
 
     async def stop(self) -> None:
         """Accepts nothing more and closes all connections."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections.values()):
             connection.close()
 
     def give_up(self) -> None:
         """The node failed: clients should notice, not wait."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections.values()):
             connection.abort()
 
@@ -155,7 +159,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        keep_alive(self._transport.get_extra_info("socket"))
+        connected = self._transport.get_extra_info("socket")
+        if connected is not None:
+            keep_alive(connected)
+            widen(connected)
         number = self._server.admit(self)
         if number is None:
             self._turn_away()
@@ -332,10 +339,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
 
-def keep_alive(connected: socket.socket | None) -> None:
+def keep_alive(connected: socket.socket) -> None:
     """A client whose machine is gone says nothing: without this its subscriptions would take
     messages for ever."""
-    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+    if connected.family not in (socket.AF_INET, socket.AF_INET6):
         return
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE:
