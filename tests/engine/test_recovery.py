@@ -170,6 +170,39 @@ def test_whichever_record_cannot_be_read_what_is_left_is_served(ordered: bool | 
             assert found <= sent
 
 
+def test_a_lease_over_several_batches_stands_without_the_one_that_is_lost() -> None:
+    """What the lease says of the others counts: what was acked is not served again, what was not is
+    served when the lease is over, and the lost ones are counted nowhere."""
+    disk, clock = MemoryDisk(), FakeClock()
+    engine = open_engine(disk, clock.now_us(), 1, shards=1)
+    fabric = embed(Inline(engine, disk, clock), 5.0, "default")
+    queue = fabric.queue("q", lease=30)
+    sent = [b"%02d" % number for number in range(40)]
+    for at in range(0, 40, 5):
+        queue.push_many(sent[at : at + 5])
+    leased = queue.pop_many(30)
+    for message in leased[:20]:
+        message.ack()
+    queue.flush()
+    stored = crash(fabric, disk)
+    name = next(name for name in stored.files if name.startswith("j-"))
+    journal = stored.files[name]
+    starts = [found.start() for found in re.finditer(b"PSR1", journal)]
+    pushes = [(start, at) for start, at in zip(starts, range(-5, 40, 5), strict=False) if at >= 0]
+    assert all(journal.find(sent[at], start) > 0 for start, at in pushes)
+    for start, at in pushes:  # the first record defines the queue
+        broken = MemoryDisk()
+        broken.files = {each: bytearray(data) for each, data in stored.files.items()}
+        broken.files[name][start + 33] ^= 0xFF
+        engine = open_engine(broken, clock.now_us(), 1, accept_damage=True)
+        with embed(Inline(engine, broken, clock), 5.0, "default") as again:
+            left = again.queue("q")
+            expected = [value for value in sent[20:] if value not in sent[at : at + 5]]
+            assert left.stats()["messages"] == len(expected)
+            clock.advance(31)
+            assert sorted(message.value for message in left.pop_many(100)) == expected
+
+
 def test_a_damaged_message_that_was_acknowledged_does_not_stop_the_start() -> None:
     disk, clock = MemoryDisk(), FakeClock()
     fabric = memory_fabric(clock, disk)

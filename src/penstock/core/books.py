@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.lost import gives_lost
 from penstock.core.outbox import EndReserved, KeepReserved
 from penstock.core.records import (
     BooksForgotten,
@@ -174,7 +175,7 @@ class Books:
 
 def _reserved(shard: Shard, note: Reserved, number: int, now_us: int) -> None:
     queue = shard.queue(note.stream)
-    given = [each for each in note.grants if not queue.gives_lost(each)]
+    given = [each for each in note.grants if not gives_lost(queue, each, shard.torn)]
     for each in given:
         queue.granted(each, now_us)
     queue.leases.reserved.add(note.key, note.number, [each.number for each in given])

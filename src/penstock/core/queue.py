@@ -18,7 +18,8 @@ from penstock.core.holds import Holds, came
 from penstock.core.index import Singles, Stored
 from penstock.core.lanes import LANE_SHIFT, Lane, lane_start
 from penstock.core.leases import Grant, Leases
-from penstock.core.runs import Run, bits_of, full, rows_of, run_of, window
+from penstock.core.lost import Lost
+from penstock.core.runs import Run, bits_of, full, rows_of, run_of
 from penstock.core.waiting import Delayed, KeyQueues, Returned
 from penstock.wire.batch import Header
 from penstock.wire.limits import MAX_PRIORITY
@@ -83,7 +84,7 @@ class QueueShard:
         self.kept_messages = 0  # its part of the totals
         self.kept_bytes = 0
         self.pushed = 0  # messages that ever came, since the node started
-        self.damage: list[tuple[int, int]] = []  # (base, count) of batches that are quarantined
+        self.damage = Lost()
         self.ttl: list[tuple[int, int]] = []  # (expires, base of a batch)
 
     # --- what is there ---------------------------------------------------------------------
@@ -259,31 +260,7 @@ class QueueShard:
         lane = self.lane(MAX_PRIORITY - (base >> LANE_SHIFT))
         lane.grow(base, count)
         lane.set_aside(base, count)
-        self.damage.append((base, count))
-
-    def gives_lost(self, given: Given) -> bool:
-        """Whether a logged grant is about lost messages only; its number stays used."""
-        lost = self.damage and self._lost(given.position, given.span) == full(given.span)
-        if lost:
-            self.leases.skip(given.number)
-        return bool(lost)
-
-    def changes_lost(self, change: Change) -> bool:
-        """Whether a logged change is about lost messages only, and so says nothing."""
-        if not self.damage or change.op == Op.PURGE:  # its position is where the purge ended
-            return False
-        lost = self._lost(change.position, change.span)
-        if change.grant:
-            return bool(lost) and change.grant not in self.leases.grants
-        return bool(lost)
-
-    def _lost(self, position: int, span: int) -> int:
-        """Which of `span` positions are lost, as a mask."""
-        lost = 0
-        for base, count in self.damage:
-            if base < position + span and position < base + count:
-                lost |= window(base, count, position)
-        return lost & full(span)
+        self.damage.add(base, count)
 
     def _store_keyed(self, base: int, keys: list[bytes | None]) -> None:
         assert self.keys is not None
@@ -321,7 +298,7 @@ class QueueShard:
         lane = self.lane_of(position)
         lane.pass_skips()
         run = Run(position, full(span))
-        if self.damage and (lost := self._lost(position, span)):
+        if self.damage and (lost := self.damage.among(position, span)):
             rest = run_of(position, full(span) & ~lost, 0)
             assert rest is not None, "a grant of lost messages"
             run = rest

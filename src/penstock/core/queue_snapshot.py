@@ -9,6 +9,7 @@ from penstock.core.holds import Holds
 from penstock.core.index import BatchIndex
 from penstock.core.lanes import Lane
 from penstock.core.leases import Leases
+from penstock.core.lost import Lost
 from penstock.core.queue import QueueShard, Totals
 from penstock.core.runs import Run
 from penstock.core.waiting import KeyQueues
@@ -28,7 +29,7 @@ def snapshot(queue: QueueShard) -> dict[str, Any]:
     """Everything that a restart must know. What is accepted but not visible is not in it."""
     return {
         "origin": queue.origin,
-        "damage": queue.damage,
+        "damage": queue.damage.batches,
         "lanes": [
             (start, lane.cursor, lane.end, lane.fresh, list(lane.skips), lane.index.snapshot())
             for start, lane in queue.lanes.items()
@@ -60,7 +61,7 @@ def restore(
         queue.returned.add(_run(packed))
     for due_us, packed in data["delayed"]:
         queue.delayed.add(_run(packed), due_us)
-    queue.damage = [tuple(item) for item in data["damage"]]
+    queue.damage = Lost((base, count) for base, count in data["damage"])
     for key, packed in data["held"]:
         queue.hold(key, _run(packed))
     queue.holds = Holds.restore(data.get("holds", ()))

@@ -14,6 +14,7 @@ from penstock.core.edge_notes import EDGE_NOTES, began_to_wait, written
 from penstock.core.epochs import Epochs
 from penstock.core.holds import Watchers, came
 from penstock.core.index import Stored
+from penstock.core.lost import changes_lost, gives_lost, missed
 from penstock.core.outbox import Outbox, parts_of
 from penstock.core.partition import Partition
 from penstock.core.partition_notes import PARTITION_NOTES
@@ -67,6 +68,7 @@ class Shard:
         self.epochs = Epochs()
         self.unproven = False  # a copy of another node's state that no checkpoint has yet
         self.last = 0  # log number of the last record
+        self.torn = False  # some before that are lost, and it was accepted
         self.safe = 0  # and of the last one that is as safe as it was asked to be
         self.streams = streams
         self.producers = Producers()
@@ -175,6 +177,8 @@ class Shard:
             self.partition(meta.stream, meta.partition).stored(header, location, length)
             return
         queue = self.queue(meta.stream)
+        if self.torn:
+            missed(queue, header.base)
         keys = batch.keys if queue.keys is not None else None
         queue.stored(header, location, length, keys, meta.id if meta.held else None)
 
@@ -211,12 +215,12 @@ class Shard:
 
     def replay(self, record: Replayed, now_us: int) -> None:
         """Folds one record of the log. Records that are in the snapshot already do nothing."""
-        kind, meta = record.kind, record.meta
-        seen = record.number <= self.last
+        kind, meta, seen = record.kind, record.meta, record.number <= self.last
         if seen and record.number not in self.invisible:
             return
         if record.epoch and not seen:
             self.epochs.began(record.epoch, record.number)
+        self.torn |= record.number > self.last + 1
         self.last = max(self.last, record.number)
         if kind & Kind.FORWARDED:
             forward, meta = records.read_forward(meta)
@@ -257,14 +261,14 @@ class Shard:
             if stream in self.streams:
                 queue = self.queue(stream)
                 for given in grants:
-                    if not queue.gives_lost(given):
+                    if not gives_lost(queue, given, self.torn):
                         queue.granted(given, now_us)
         else:
             stream, changes = read_changes(meta)
             if stream in self.streams:
                 queue = self.queue(stream)
                 for change in changes:
-                    if not queue.changes_lost(change):
+                    if not changes_lost(queue, change):
                         queue.changed(change, now_us)
 
     def restart(self, now_us: int, first_grant: int) -> None:
@@ -289,7 +293,7 @@ class Shard:
                 passed_on(self, stream, position)
             elif stream in self.streams:
                 queue, drop = self.queue(stream), Change(Op.DROP, span, 0, position)
-                if not queue.changes_lost(drop):
+                if not changes_lost(queue, drop):
                     queue.changed(drop, now_us)
         for index, (target, part) in enumerate(zip(record.targets, parts_of(txn), strict=True)):
             self.outbox.add(target, number, index, part)

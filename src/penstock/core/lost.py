@@ -1,0 +1,83 @@
+"""Folding the log of a queue in a shard when messages, or records of it, are lost.
+
+A batch that is damaged is known by its record. Of records that cannot be read nothing is known but
+that their log numbers are missing: the shard is *torn*. Then what later records speak of and nobody
+has stored is lost as well; what they say of the rest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from penstock.core.changes import Change, Given, Op
+from penstock.core.lanes import LANE_SHIFT
+from penstock.core.runs import full, window
+from penstock.wire.limits import MAX_PRIORITY
+
+if TYPE_CHECKING:
+    from penstock.core.queue import QueueShard
+
+
+class Lost:
+    """Positions at which there is nothing to be had any more: they stay used."""
+
+    def __init__(self, batches: Iterable[tuple[int, int]] = ()) -> None:
+        self.batches = list(batches)  # (base, count)
+
+    def __bool__(self) -> bool:
+        return bool(self.batches)
+
+    def add(self, base: int, count: int) -> None:
+        """A batch is lost."""
+        self.batches.append((base, count))
+
+    def among(self, position: int, span: int) -> int:
+        """Which of `span` positions are lost, as a mask."""
+        lost = 0
+        for base, count in self.batches:
+            first, end = max(base, position), min(base + count, position + span)
+            if first < end:
+                lost |= window(first, end - first, position)
+        return lost
+
+
+def missed(queue: QueueShard, base: int) -> None:
+    """The shard is torn: whatever was between the last batch of a lane and `base` is lost."""
+    end = queue.lane(MAX_PRIORITY - (base >> LANE_SHIFT)).end
+    if base > end:
+        queue.lost(end, base - end)
+
+
+def gives_lost(queue: QueueShard, given: Given, torn: bool) -> bool:
+    """Whether a logged grant is about lost messages only; its number stays used."""
+    position, span = given.position, given.span
+    if torn:
+        missed(queue, position + span)
+        _missed_at(queue, position)
+    lost = bool(queue.damage) and queue.damage.among(position, span) == full(span)
+    if lost:
+        queue.leases.skip(given.number)
+    return lost
+
+
+def _missed_at(queue: QueueShard, position: int) -> None:
+    """Nothing may be left of what a grant begins with: all up to the next batch is lost then."""
+    waits = position in queue.returned.runs or position in queue.delayed.runs
+    if waits or queue.find(position) is not None or queue.damage.among(position, 1):
+        return
+    lane = queue.lane_of(position)
+    row = lane.index.next_row(position)
+    after = lane.end if row < 0 else lane.index.at(row).base
+    if after > position:
+        queue.damage.add(position, after - position)
+
+
+def changes_lost(queue: QueueShard, change: Change) -> bool:
+    """Whether a logged change is about lost messages only, and so says nothing."""
+    if not queue.damage or change.op == Op.PURGE:  # its position is where the purge ended
+        return False
+    lost = queue.damage.among(change.position, change.span)
+    if change.grant:
+        return bool(lost) and change.grant not in queue.leases.grants
+    return bool(lost)
