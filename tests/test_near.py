@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import sys
@@ -112,6 +113,19 @@ def test_a_name_that_is_taken_costs_the_near_way_only() -> None:
     again = listen_near(host, port)
     assert again is not None
     again.close()
+
+
+def test_a_process_that_may_open_nothing_more_has_no_near_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever is to connect says what is wrong then, as without it."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert connect_near("127.0.0.1", 7411) is None
+    assert listen_near("127.0.0.1", 7411) is None
 
 
 def test_only_ports_of_the_loopback_interface_have_one() -> None:

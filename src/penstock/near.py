@@ -17,7 +17,8 @@ import os
 import socket
 import struct
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from penstock.machine import is_off
 
@@ -40,12 +41,11 @@ def listen_near(host: str, port: int) -> socket.socket | None:
     name = near_name(host, port)
     if name is None:
         return None
-    listener = _new_socket()
     try:
-        listener.bind(name)
-        listener.listen(BACKLOG)
+        with _closed_on_error(_new_socket()) as listener:
+            listener.bind(name)
+            listener.listen(BACKLOG)
     except OSError:  # somebody has the name: clients find out that it is not the node
-        listener.close()
         return None
     return listener
 
@@ -56,15 +56,23 @@ def connect_near(host: str, port: int) -> socket.socket | None:
     name = near_name(host, port)
     if name is None:
         return None
-    near = _new_socket()
     try:
-        near.connect(name)
-        if _is_trusted(near):
-            return near
-    except OSError:  # nobody is there, or too many others are
-        pass
-    near.close()
-    return None
+        with _closed_on_error(_new_socket()) as near:
+            near.connect(name)
+            if not _is_trusted(near):
+                raise PermissionError(f"{name[1:]} is another user's")
+    except OSError:  # nobody is there, or too many others are, or a stranger
+        return None
+    return near
+
+
+@contextmanager
+def _closed_on_error(made: socket.socket) -> Iterator[socket.socket]:
+    try:
+        yield made
+    except BaseException:
+        made.close()
+        raise
 
 
 def _new_socket() -> socket.socket:
