@@ -5,6 +5,10 @@ SEED ?= 0
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+# Hundreds of processes are started by tests and benchmarks: compiling all modules in each of them
+# takes longer than most have to do.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-node java slow spark-cluster faults soak fuzz groups dag spark-proof test lint type sim bench docs clean bench-peers bench-tasks
 

@@ -138,14 +138,14 @@ def loop() -> Iterator[Loop]:
     made.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process = NodeProcess(tmp_path_factory.mktemp("node") / "data")
     yield process.start()
     process.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # an idle cluster costs, too
 def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     nodes = Nodes(tmp_path_factory.mktemp("cluster"))
     try:

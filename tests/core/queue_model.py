@@ -105,6 +105,8 @@ class QueueModel:
     def pass_time(self, now_us: int) -> None:
         for message in self.all("leased"):
             if message.deadline_us <= now_us:
+                if message.expires_us < message.deadline_us:  # it came while somebody had it
+                    message.expires_us = 0
                 self.give_back(message, 0, now_us)
         for message in self.all("delayed"):
             if message.due_us <= now_us:

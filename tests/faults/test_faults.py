@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.faults.leftovers import check_interrupt, processes_in
 
-COMMAND = [sys.executable, "-m", "penstock.cli.faults", "--minutes", "0.3"]
+COMMAND = [sys.executable, "-m", "penstock.cli.faults", "--minutes", "0.15"]
 SECONDS = 110
 
 

@@ -24,7 +24,7 @@ def run(folder: Path, seed: int, *options: str, minutes: float = 0.15) -> dict[s
     kept = folder / "kept"
     command = [
         *COMMAND, "--minutes", str(minutes), "--lease", str(LEASE_SECONDS), "--seed", str(seed),
-        "--rate", "1500", "--partitions", "32", "--keep", str(kept), *options,
+        "--rate", "800", "--partitions", "32", "--keep", str(kept), *options,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.stdout, done.stderr

@@ -39,7 +39,7 @@ class Load:
         try:
             with penstock.connect(self.url, timeout=30.0) as fabric:
                 queue, number = fabric.queue("work"), 0
-                while not self._stop.wait(0.01):
+                while not self._stop.wait(0.05):
                     values = [b"%d" % each for each in range(number, number + BATCH)]
                     queue.push_many(values)
                     self.pushed += values

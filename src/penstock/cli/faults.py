@@ -24,7 +24,7 @@ from penstock.cli.faulting.watching import done_so_far, watched
 
 
 def faults(
-    minutes: Annotated[float, typer.Option(min=0.3, max=24 * 60, help="Of load.")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.1, max=24 * 60, help="Of load.")] = 10.0,
     json_output: Annotated[bool, typer.Option("--json", help="Machine readable output.")] = False,
     loopback: Annotated[bool, typer.Option(help="No network namespaces, and no cuts.")] = False,
     keep: Annotated[str, typer.Option(metavar="DIR", help="Keep history and logs there.")] = "",

@@ -34,6 +34,7 @@ from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
 EPOCH_GRANT_BITS = 40  # an epoch gives out fewer grants than these can count
+LOOK_US = 100_000  # between two looks at what the shards wait for
 MAX_HELD = 10_000  # messages of one node that wait for definitions; it repeats what is dropped
 
 
@@ -50,6 +51,7 @@ class Replicas:
         self._append = append
         self._has_room = has_room
         self._now_us = 0
+        self._look_us = 0
         self._present = False  # whether a map of this start of the node has come
         self._owned: dict[int, Owned] = {}
         self._followed: dict[int, Followed] = {}
@@ -402,14 +404,16 @@ class Replicas:
             self._advance()
 
     def tick(self, now_us: int) -> None:
-        """Time has passed."""
+        """Time has passed. It looks at all shards, and so not at every call."""
+        if now_us < self._look_us:
+            return
+        self._look_us = now_us + LOOK_US
         for owned in self._owned.values():
             owned.tick(now_us)
 
-    def next_due(self) -> int | None:
+    def next_due(self) -> int:
         """When `tick` should be called although nothing happens."""
-        dues = (owned.next_due() for owned in self._owned.values())
-        return min((due_us for due_us in dues if due_us is not None), default=None)
+        return self._look_us
 
 
 def _entry(shard: int, record: Record) -> Entry:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.cluster.plane.world import World
 
-from penstock.cluster.commands import Define, Drain
+from penstock.cluster.commands import Command, Define, Drain
+from penstock.cluster.plane import leading
 from penstock.cluster.plane.messages import Ask, Proposal, pack
+from penstock.cluster.planner import plan
 from penstock.cluster.state import ClusterState
 from penstock.errors import ProtocolError
 
@@ -52,6 +55,24 @@ def test_six_nodes_have_five_voters_and_all_follow():
     plane = world.hosts[6].plane
     assert plane is not None
     assert len(plane.raft.membership.voters) == 5
+
+
+def test_a_cluster_at_rest_is_not_planned_again_and_again(monkeypatch: pytest.MonkeyPatch):
+    plans: list[int] = []
+
+    def counted(state: ClusterState, *rest: Any) -> list[Command]:
+        plans.append(state.version)
+        return plan(state, *rest)
+
+    monkeypatch.setattr(leading, "plan", counted)
+    world = grown(1, 3)
+    plans.clear()
+    world.run(10_000_000)
+    assert plans == []
+    world.ask(1, Drain(3))
+    world.run(20_000_000)
+    assert plans
+    assert 3 not in {place.owner for place in state_of(world).shards}
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -35,6 +35,7 @@ class Leading:
         self._watched: dict[int, int] = {}
         self._plan_us = now_us
         self._planned = 0  # the index of the last command of the last plan
+        self._settled = -1  # the version of a state in which nothing is to be done
         self._watch(state, now_us)
         others = [voter for voter in raft.membership.voters if voter != deposed]
         for voter in others[:DEPOSED_REPORTERS]:
@@ -71,8 +72,19 @@ class Leading:
             return verdicts
         self._figures.observe(state, now_us)
         higher = next_raise(state, self._stated)
-        steps = plan(state, self._figures, now_us, self._limits)
+        steps = self._plan(state, now_us)
         return steps if higher is None else [higher, *steps]
+
+    def _plan(self, state: ClusterState, now_us: int) -> list[Command]:
+        """Looks at all shards only if something has changed, or time may change it: a plan for
+        nodes that are all there follows from the state alone."""
+        if state.version == self._settled:
+            return []
+        steps = plan(state, self._figures, now_us, self._limits)
+        waits = any(node.status == "down" for node in state.nodes.values())
+        if not steps and not waits:
+            self._settled = state.version
+        return steps
 
     def proposed(self, index: int) -> None:
         """Nothing more is planned before this is decided: it would only be planned twice."""

@@ -356,16 +356,6 @@ class Owned:
         if late:
             self._ask(ShrinkInSync(self.shard, self.epoch, self.node, late, self._version), now_us)
 
-    def next_due(self) -> int | None:
-        """When `tick` has something to do, if nothing else happens."""
-        silent = [each for each in self.followers.values() if self._is_silent(each)]
-        dues = [each.probed_us + PATIENCE_US for each in silent]
-        if self._asked is not None:
-            dues.append(self._asked_us + PATIENCE_US)
-        else:
-            dues += [due_us for due_us, _ in self._deadlines()]
-        return min(dues, default=None)
-
     def _is_silent(self, follower: Follower) -> bool:
         """A question without an answer, or records that nobody has accepted: something got lost."""
         owes = follower.link is Link.STREAMED and follower.waited_since_us is not None
