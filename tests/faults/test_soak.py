@@ -1,4 +1,4 @@
-"""A short `make soak`: one node is killed five times, and much else is done to it."""
+"""A short `make soak`: one node is killed ten times, and much else is done to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.faults.leftovers import processes_in
 
-KILLS = 5
+KILLS = 10
 SECONDS = 200
 
 
