@@ -64,11 +64,16 @@ DRIVERS ?= 10
 spark-proof: setup ## kill Spark drivers DRIVERS=10 times while they write, and check every record
 	$(BIN)/python -m penstock.cli.spark_proof --kills $(DRIVERS)
 
+# The tests of Spark share one session and wait a lot: they run beside the others.
+SPARK_LOG := .venv/.spark-tests
 test: setup ## lint, check types, run all tests but the slow ones
 	$(BIN)/ruff check
 	$(BIN)/mypy src tests tools benchmarks
-	$(BIN)/pytest -q -m "not slow" -n 3 --dist worksteal --ignore tests/spark  # many of them wait
-	$(BIN)/pytest -q -m "not slow" tests/spark  # one session of Spark for all of them
+	@$(BIN)/pytest -q -m "not slow" tests/spark > $(SPARK_LOG) 2>&1 & spark=$$!; \
+	trap 'kill $$spark 2> /dev/null' INT TERM; \
+	$(BIN)/pytest -q -m "not slow" -n 3 --dist worksteal --ignore tests/spark; others=$$?; \
+	wait $$spark; spark=$$?; echo "tests of Spark:"; cat $(SPARK_LOG); \
+	exit $$((others > spark ? others : spark))
 
 slow: setup java ## run the slow tests, too: more seeds, more broken cores, a cluster of Spark
 	$(BIN)/pytest -q -m slow -n 2 --dist worksteal --ignore tests/spark

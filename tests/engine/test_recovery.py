@@ -142,7 +142,7 @@ def test_a_record_that_cannot_be_read_stops_the_start_unless_it_is_accepted() ->
     assert engine.recovered["damages"]
 
 
-@pytest.mark.parametrize("ordered", [False, True, "key"])
+@pytest.mark.parametrize("ordered", [False, pytest.param(True, marks=pytest.mark.slow), "key"])
 def test_whichever_record_cannot_be_read_what_is_left_is_served(ordered: bool | str) -> None:
     """Later records may speak of what the lost one said: of messages, leases or dead letters."""
     disk, clock = MemoryDisk(), FakeClock()

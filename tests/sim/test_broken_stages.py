@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from tests.sim.bounded import bounded
 
 from penstock.core import books, publications, staged
 from penstock.core.books import Book, ReservedGrants
@@ -153,7 +154,7 @@ def name_of(case: Case) -> str:
     return f"{case.breaks.__name__}-{case.nodes}"
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", bounded(CASES), ids=name_of)
 def test_a_broken_core_is_caught(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.breaks(monkeypatch)
     for seed in range(1, MAX_SEEDS + 1):
