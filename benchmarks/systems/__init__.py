@@ -26,6 +26,7 @@ SYSTEMS = {
     "penstock": Entry("penstock_node", "synced"),
     "penstock-written": Entry("penstock_node", "written"),
     "pipe": Entry("bare_pipe", "synced"),
+    "pipe-fresh": Entry("bare_pipe", "fresh"),
     "redis-always": Entry("redis_streams", "always"),
     "redis-everysec": Entry("redis_streams", "everysec"),
     "nats": Entry("nats_jetstream", "file"),

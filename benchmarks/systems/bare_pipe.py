@@ -1,5 +1,8 @@
 """The floor, and no peer: a bare process that only writes and syncs the batches that Penstock makes
-of the same messages, and sends them back. There is no client: they are encoded before the clock."""
+of the same messages, and sends them back. There is no client: they are encoded before the clock.
+
+`fresh`: the file's blocks were written before, but the page cache has nothing of it. Whoever keeps
+more than before needs new memory, and on a virtual machine that can take longer than all else."""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ class BarePipe(System):
     def __init__(self, name: str, variant: str) -> None:
         super().__init__(name, variant)
         self._stack = ExitStack()
+        self._fresh = variant == "fresh"
 
     @property
     def durable(self) -> str:
@@ -31,7 +35,11 @@ class BarePipe(System):
 
     @property
     def settings(self) -> str:
-        return "the batches of Penstock's client, encoded before; written and synced in groups"
+        place = "outside" if self._fresh else "in"
+        return (
+            "the batches of Penstock's client, encoded before; written to a file "
+            f"{place} the page cache, synced in groups"
+        )
 
     def start(self, fresh: bool = True) -> None:
         self._stack = ExitStack()
@@ -51,8 +59,8 @@ class BarePipe(System):
     def rates(self, size: int, count: int) -> tuple[float, float]:
         """Messages a second there, and back."""
         batch = max(1, min(BATCH_MESSAGES, BATCH_BYTES // size, count))
-        settings = Settings(messages=count, size=size, batch=batch, durability=self.variant)
-        floors = Floors(settings, fresh_folder(self.name), self._stack)
+        settings = Settings(messages=count, size=size, batch=batch, durability="synced")
+        floors = Floors(settings, fresh_folder(self.name), self._stack, self._fresh)
         return floors.pipe_in()["pipe in"].value, floors.pipe_out()["pipe out"].value
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import mmap
 import os
 import socket
 import struct
@@ -18,7 +19,7 @@ from typing import cast
 
 from penstock.node.node import run_loop
 
-PIPE_HEAD = struct.Struct("<4s?3xQ")  # what to do, whether to sync, how many bytes
+PIPE_HEAD = struct.Struct("<4s??2xQ")  # what to do, whether to sync, fresh pages, how many bytes
 PIPE_COUNT = struct.Struct("<Q")
 STORE, LOAD = b"stor", b"load"
 ECHO_FILE_BYTES = 64 << 20
@@ -87,15 +88,32 @@ async def _echo(kind: str, path: Path) -> None:
     await server.serve_forever()
 
 
-def used_file(path: Path, size: int) -> int:
-    """A file whose blocks were written before, as those of a recycled journal segment were."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    present = os.fstat(fd).st_size
-    zeros = bytes(_CHUNK_BYTES)
-    for start in range(present, size, _CHUNK_BYTES):
-        os.pwrite(fd, zeros[: size - start], start)
-    os.fsync(fd)
+def used_file(path: Path, size: int, cached: bool = True) -> int:
+    """A file whose blocks were written before, as those of a recycled journal segment were. If the
+    page cache has nothing of it, whoever writes to it needs memory that was free before, as all do
+    that keep more than ever."""
+    present = path.stat().st_size if path.exists() else 0
+    whole = -(-size // _CHUNK_BYTES) * _CHUNK_BYTES
+    with mmap.mmap(-1, _CHUNK_BYTES) as zeros:  # of whole pages, which O_DIRECT wants
+        fd = _open(path, 0 if cached else getattr(os, "O_DIRECT", 0))
+        for start in range(present, whole, _CHUNK_BYTES):
+            os.pwrite(fd, zeros, start)
+        os.fsync(fd)
+    if not cached:
+        os.close(fd)
+        fd = _open(path)
+        if hasattr(os, "posix_fadvise"):  # for a file system that knows no other way
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     return fd
+
+
+def _open(path: Path, flags: int = 0) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
+    except OSError:
+        if not flags:
+            raise
+        return _open(path)
 
 
 def _pipe(path: Path) -> None:
@@ -109,8 +127,12 @@ def _pipe(path: Path) -> None:
                     _serve(connection, path, *PIPE_HEAD.unpack(head))
 
 
-def _serve(connection: socket.socket, path: Path, what: bytes, sync: bool, size: int) -> None:
-    fd = used_file(path, size)
+def _serve(
+    connection: socket.socket, path: Path, what: bytes, sync: bool, fresh: bool, size: int
+) -> None:
+    if fresh:
+        path.unlink(missing_ok=True)
+    fd = used_file(path, size, cached=not fresh)
     try:
         connection.sendall(PIPE_COUNT.pack(0))  # ready
         if what == LOAD:

@@ -22,10 +22,14 @@ _RECEIVE_BYTES = 256 << 10
 
 
 class Floors:
-    """The bare servers, started when they are first asked for, and what is measured with them."""
+    """The bare servers, started when they are first asked for, and what is measured with them.
+    `fresh`: the pipe stores into a file that the page cache has nothing of."""
 
-    def __init__(self, settings: Settings, directory: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, settings: Settings, directory: Path, stack: ExitStack, fresh: bool = False
+    ) -> None:
         self._settings = settings
+        self._fresh = fresh
         self._directory = directory
         self._stack = stack
         self._servers: dict[str, Child] = {}
@@ -85,7 +89,7 @@ class Floors:
         sync = self._settings.durability == "synced"
         values = self._settings.values(self._settings.batch)
         with self._connected("pipe") as connection:
-            _ask(connection, STORE, sync, size)
+            _ask(connection, STORE, sync, size, self._fresh)
             started = time.perf_counter()
             for batch in batches:
                 connection.sendall(encode_batch(values, timestamp_us=1) if encode else batch)
@@ -125,8 +129,10 @@ class Floors:
             _await_count(connection, size)
 
 
-def _ask(connection: socket.socket, what: bytes, sync: bool, size: int) -> None:
-    connection.sendall(PIPE_HEAD.pack(what, sync, size))
+def _ask(
+    connection: socket.socket, what: bytes, sync: bool, size: int, fresh: bool = False
+) -> None:
+    connection.sendall(PIPE_HEAD.pack(what, sync, fresh, size))
     connection.recv(PIPE_COUNT.size, socket.MSG_WAITALL)
 
 

@@ -70,7 +70,6 @@ class Leading:
         self._plan_us = now_us + PLAN_US
         if verdicts or self._raft.committed < self._planned:
             return verdicts
-        self._figures.observe(state, now_us)
         higher = next_raise(state, self._stated)
         steps = self._plan(state, now_us)
         return steps if higher is None else [higher, *steps]
@@ -80,6 +79,7 @@ class Leading:
         nodes that are all there follows from the state alone."""
         if state.version == self._settled:
             return []
+        self._figures.observe(state, now_us)
         steps = plan(state, self._figures, now_us, self._limits)
         waits = any(node.status == "down" for node in state.nodes.values())
         if not steps and not waits:
