@@ -207,6 +207,10 @@ class AsyncFabric(FabricState, AsyncClosing):
             await self._connection.close()
             await self._on_close()
 
+    def _hurry(self, seconds: float) -> None:
+        """Waits no longer than this for an answer from now on."""
+        self._connection.timeout_s = min(self._connection.timeout_s, seconds)
+
     def _attend(self, settler: Settler) -> None:
         settler.attended = True
         self._attended.add(settler)

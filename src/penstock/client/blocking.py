@@ -17,6 +17,7 @@ from penstock.client.closing import Closing
 from penstock.client.connection import Connection
 from penstock.client.dialer import Dial
 from penstock.client.inputs import addresses_of, check_timeout
+from penstock.client.leaving import forget, remember
 from penstock.client.producer import Producer
 from penstock.client.settle import flush_settler
 from penstock.client.shells import blocking
@@ -25,7 +26,7 @@ from penstock.client.state import (
 )
 from penstock.client.transport import SeedDial
 from penstock.client.welcome import is_of_cluster, new_hello
-from penstock.errors import InvalidError
+from penstock.errors import ClosedError, InvalidError
 from penstock.wire.messages import Welcome
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Fabric(FabricState, Closing):
         self._run = connection.run
         self._background = Background(connection)
         self._apps: list[TaskApp] = []
+        remember(self)
 
     def queue(self, name: str, *, create: bool = True, **options: Any) -> Queue:
         """Opens a queue, and creates it if it is not there (else NotFoundError, if not `create`).
@@ -192,7 +194,9 @@ class Fabric(FabricState, Closing):
         return app
 
     def close(self) -> None:
-        """Closes its task apps, sends buffered acks, waits for them, and ends the connection."""
+        """Closes its task apps, sends buffered acks, waits for them, and ends the connection. A
+        program that ends before does it then, and waits a few seconds at most."""
+        forget(self)
         try:
             for app in self._apps:
                 app.close()
@@ -201,6 +205,19 @@ class Fabric(FabricState, Closing):
         finally:
             self._connection.close()
             self._on_close()
+
+    def _hurry(self, seconds: float) -> None:
+        """Waits no longer than this for an answer from now on."""
+        self._connection.timeout_s = min(self._connection.timeout_s, seconds)
+        for app in self._apps:
+            app._hurry(seconds)
+
+    def _forked(self, reason: ClosedError) -> None:
+        """This is another process than the one that opened it: nothing works here but `close`."""
+        self._connection.forked(reason)
+        self._background = Background(self._connection)
+        for app in self._apps:
+            app._forked(reason)
 
 
 class Transaction(transaction.TransactionState):

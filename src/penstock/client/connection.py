@@ -17,7 +17,7 @@ from penstock.client.protocol import Protocol
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.routing import Routes
 from penstock.client.steps import Abandon, Finish, FinishAny, Start, Step, Steps
-from penstock.client.transport import Transport
+from penstock.client.transport import SocketTransport, Transport
 from penstock.client.welcome import check_same
 from penstock.errors import (
     ClosedError,
@@ -55,15 +55,18 @@ class Connection:
         self._dialer = Dialer(dial, hello)
         self._protocol = Protocol()
         self._transport: Transport | None = None
+        self._make_locks()
+        self._heard_s = 0.0  # when the node last said something
+        self._error: PenstockError | None = None  # final: nothing works any more
+        self._welcome: Welcome | None = None
+
+    def _make_locks(self) -> None:
         # Order of sequences is order of sending. Reentrant, as a loop that is collected as garbage
         # says goodbye in whatever thread that happens.
         self._sending = threading.RLock()
         self._reading = threading.Lock()  # held by whoever reads
         self._changed = threading.Condition(threading.Lock())
         self._followers = 0
-        self._heard_s = 0.0  # when the node last said something
-        self._error: PenstockError | None = None  # final: nothing works any more
-        self._welcome: Welcome | None = None
 
     def open(self) -> Welcome:
         """Connects, within the deadline; what the node said of itself."""
@@ -205,6 +208,14 @@ class Connection:
             self._end(ClosedError("the fabric is closed"))
         self._dialer.stop()
         self._wake_followers()
+
+    def forked(self, reason: ClosedError) -> None:
+        """This is another process: the connection is its parent's, and goes on there."""
+        self._make_locks()
+        self._error = reason
+        transport, self._transport = self._transport, None
+        if isinstance(transport, SocketTransport):
+            transport.leave()
 
     def poll(self) -> None:
         """Takes in what has arrived, if nobody else reads; never waits."""

@@ -159,6 +159,10 @@ class SocketTransport:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def leave(self) -> None:
+        """Closes it in this process only: in another one, which it was forked from, it goes on."""
+        self._socket.close()
+
 
 class SeedDial:
     """Connects to one of several addresses: each time from the next one on, the first that

@@ -68,6 +68,7 @@ class TaskApp(Watched, Closing):
         self._submitting: Submitting[TaskFuture[Any]] = Submitting(self._caller, self._new_future)
         self._caller.runs_here = lambda: any(each.in_threads for each in self._workers)
         self._closed = False
+        self._closed_by = ClosedError("the task app is closed", advice="Open another one.")
         self._portal = Portal(f"penstock-tasks-{name}")
         try:
             self._fabric, self._link = self._portal.call(self._open(fabric, name, durability))
@@ -309,6 +310,14 @@ class TaskApp(Watched, Closing):
         finally:
             self._portal.close()
 
+    def _hurry(self, seconds: float) -> None:
+        """Waits no longer than this for an answer from now on."""
+        self._fabric._hurry(seconds)
+
+    def _forked(self, reason: ClosedError) -> None:
+        """This is another process: the thread that sends, and hears of outcomes, is not here."""
+        self._closed, self._closed_by = True, reason
+
     async def _end(self) -> None:
         try:
             await self._link.close()
@@ -343,4 +352,4 @@ class TaskApp(Watched, Closing):
     def _check_open(self) -> None:
         refuse_while_loading()
         if self._closed:
-            raise ClosedError("the task app is closed", advice="Open another one.")
+            raise self._closed_by
