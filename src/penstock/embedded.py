@@ -207,9 +207,9 @@ class Inline:
 
     def _checkpoint(self) -> None:
         maintenance = self.engine.maintenance
-        before = maintenance.checkpoints, maintenance.failures
+        before = maintenance.progress
         maintenance.want_checkpoint()
-        while (maintenance.checkpoints, maintenance.failures) == before:
+        while not maintenance.is_over(before):
             if self.engine.journal.stopped is not None:
                 break
             self.run()

@@ -19,6 +19,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from penstock.machine import is_off
 
@@ -27,6 +28,8 @@ BACKLOG = 1024
 _HOSTS = frozenset({"127.0.0.1", "::1"})
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 _ROOT = 0
+_OVERFLOW = Path("/proc/sys/kernel/overflowuid")
+_NOBODY = 65534
 
 
 def near_name(host: str, port: int) -> str | None:
@@ -92,4 +95,12 @@ def widen(near: socket.socket) -> None:
 def _is_trusted(near: socket.socket) -> bool:
     packed = near.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(packed)
-    return user in (os.geteuid(), _ROOT)
+    return user != _overflow_user() and user in (os.geteuid(), _ROOT)
+
+
+def _overflow_user() -> int:
+    """As whom a user namespace shows all users that it does not know: that may be anybody."""
+    try:
+        return int(_OVERFLOW.read_text())
+    except (OSError, ValueError):
+        return _NOBODY

@@ -142,6 +142,27 @@ def test_a_record_that_cannot_be_read_stops_the_start_unless_it_is_accepted() ->
     assert engine.recovered["damages"]
 
 
+def test_what_comes_after_a_lost_first_batch_is_served() -> None:
+    """The lease of what is lost says nothing of what was pushed later."""
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk, shards=1)
+    queue = fabric.queue("q", lease=30)
+    queue.push(b"first-one")
+    popped(queue).ack()
+    queue.flush()
+    queue.push(b"second")
+    queue.push(b"third")
+    disk = crash(fabric, disk)
+    journal = next(data for name, data in disk.files.items() if name.startswith("j-"))
+    at = journal.rfind(b"PSR1", 0, journal.find(b"first-one"))
+    journal[at + 33] ^= 0xFF
+    engine = open_engine(disk, clock.now_us(), 1, accept_damage=True)
+    with embed(Inline(engine, disk, clock), 5.0, "default") as again:
+        assert {m.value for m in again.queue("q").pop_many(10)} == {b"second", b"third"}
+        again.queue("q").push(b"fourth")
+        assert popped(again.queue("q")).value == b"fourth"
+
+
 @pytest.mark.parametrize("ordered", [False, pytest.param(True, marks=pytest.mark.slow), "key"])
 def test_whichever_record_cannot_be_read_what_is_left_is_served(ordered: bool | str) -> None:
     """Later records may speak of what the lost one said: of messages, leases or dead letters."""

@@ -57,7 +57,7 @@ class Dialer:
         seconds = max(min(deadline - time.monotonic(), CONNECT_S), 0.001)
         transport = self._dial(seconds)
         try:
-            transport.send([hello_frame(self._hello)])
+            _greet(transport, hello_frame(self._hello))
             until = time.monotonic() + seconds
             while not (frames := transport.receive(max(until - time.monotonic(), 0.001))):
                 if time.monotonic() >= until:
@@ -66,3 +66,14 @@ class Dialer:
         except BaseException:
             transport.close()
             raise
+
+
+def _greet(transport: Transport, hello: bytes) -> None:
+    """A node that takes nobody says why and hangs up, perhaps before it is greeted: what it said
+    counts more than that."""
+    try:
+        transport.send([hello])
+    except UnavailableError:
+        if frames := transport.receive(0.0):
+            read_welcome(frames)
+        raise

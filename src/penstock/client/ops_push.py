@@ -120,7 +120,8 @@ def push_many(
     `values` is taken lazily; keys, headers, timestamps and ids are lists or iterables that go along
     with it. A batch has at most `batch` messages, and is closed when its values reach 4 MiB.
     `progress` is called with the number stored so far. If it fails, a note on the error says how
-    many messages were stored before; batches sent after those may be stored as well.
+    many messages were stored before. If it was the node that refused one, batches sent after those
+    may be stored as well; if it was a value, or `values` itself that raised, no others are.
     """
     terms = terms_of(delay, at, ttl, priority, durability, compression)
     source = RowSource(values, keys, headers, timestamps)
@@ -138,9 +139,13 @@ def _push_batches(
     progress: Callable[[int], None] | None,
 ) -> Steps[Receipts]:
     pipeline, extra = Pipeline(progress, WINDOW_BATCHES), target._extra(None, False)
-    for rows in source.batches(batch):
-        for place, part in target._spread(rows):
-            yield from pipeline.add(PushRequest(place, part, terms, now_us(), extra))
+    try:
+        for rows in source.batches(batch):
+            for place, part in target._spread(rows):
+                yield from pipeline.add(PushRequest(place, part, terms, now_us(), extra))
+    except Exception as error:
+        yield from pipeline.end(error)
+        raise
     return (yield from pipeline.drain())
 
 
@@ -152,14 +157,18 @@ def _push_with_ids(
     progress: Callable[[int], None] | None,
 ) -> Steps[Receipts]:
     pipeline = Pipeline(progress, _IDS_IN_FLIGHT)
-    for rows in source.batches(1):
-        given = next(ids, None)
-        if given is None:
-            raise InvalidError("there are fewer ids than values")
-        message_id = id_bytes(given)
-        place = target._place_for(None if rows.keys is None else rows.keys[0], message_id)
-        extra = target._extra(message_id, False)
-        yield from pipeline.add(PushRequest(place, rows, terms, now_us(), extra))
+    try:
+        for rows in source.batches(1):
+            given = next(ids, None)
+            if given is None:
+                raise InvalidError("there are fewer ids than values")
+            message_id = id_bytes(given)
+            place = target._place_for(None if rows.keys is None else rows.keys[0], message_id)
+            extra = target._extra(message_id, False)
+            yield from pipeline.add(PushRequest(place, rows, terms, now_us(), extra))
+    except Exception as error:
+        yield from pipeline.end(error)
+        raise
     return (yield from pipeline.drain())
 
 

@@ -196,6 +196,7 @@ class Pipeline:
         self._shards: dict[int, int] = {}  # batches under way to each
         self._last: dict[int, PushRequest] = {}  # to each shard, if it keeps an order
         self._generation = 0  # of the topic, for those under way
+        self._refused = False  # one of them was, and that was told
 
     def add(self, request: PushRequest) -> Steps[None]:
         """Sends a batch, after waiting for older ones if the window is full."""
@@ -230,6 +231,18 @@ class Pipeline:
             yield from self._finish_oldest()
         return self.receipts
 
+    def end(self, error: Exception) -> Steps[None]:
+        """Nothing more is to be sent because of an error. If that is not what became of one under
+        way, all of those are waited for: a note on the error says how many were stored."""
+        if self._refused:
+            return
+        try:
+            yield from self.drain()
+        except PenstockError as other:
+            error.add_note(f"{self.receipts.count:,} messages were stored, then came {other!r}")
+        else:
+            error.add_note(f"{self.receipts.count:,} messages were stored before, and no others")
+
     def _finish_oldest(self) -> Steps[None]:
         pending, request, size = self._under_way.popleft()
         self._bytes -= size
@@ -241,6 +254,7 @@ class Pipeline:
                 receipts = yield from self._receipts_of(pending, request)
         except PenstockError as error:
             error.add_note(f"{self.receipts.count:,} messages were stored before this error")
+            self._refused = True
             raise
         for receipt in receipts:
             self.receipts.append(receipt)

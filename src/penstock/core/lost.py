@@ -54,21 +54,22 @@ def gives_lost(queue: QueueShard, given: Given, torn: bool) -> bool:
     position, span = given.position, given.span
     if torn:
         missed(queue, position + span)
-        _missed_at(queue, position)
+        _missed_at(queue, position, span)
     lost = bool(queue.damage) and queue.damage.among(position, span) == full(span)
     if lost:
         queue.leases.skip(given.number)
     return lost
 
 
-def _missed_at(queue: QueueShard, position: int) -> None:
-    """Nothing may be left of what a grant begins with: all up to the next batch is lost then."""
+def _missed_at(queue: QueueShard, position: int, span: int) -> None:
+    """Nothing may be left of what a grant begins with: all up to the next batch is lost then; of
+    what comes after the grant nothing is known, and it may well be there."""
     waits = position in queue.returned.runs or position in queue.delayed.runs
     if waits or queue.find(position) is not None or queue.damage.among(position, 1):
         return
     lane = queue.lane_of(position)
     row = lane.index.next_row(position)
-    after = lane.end if row < 0 else lane.index.at(row).base
+    after = position + span if row < 0 else lane.index.at(row).base
     if after > position:
         queue.damage.add(position, after - position)
 

@@ -83,6 +83,7 @@ class Maintenance:
         self._running = False
         self._wait_us = 0
         self._wanted = False
+        self._dropped = 0  # checkpoints, up to the last that has let go what it covers
         self._moves = 0  # records that are elsewhere because their segment failed
         self.changed = True  # something was written since the last look for work
         self._look_us = 0  # not before this
@@ -150,6 +151,18 @@ class Maintenance:
             return None
         return min(self._look_us, self.scrub.due_us) if self.changed else self.scrub.due_us
 
+    def is_over(self, before: tuple[int, int]) -> bool:
+        """Whether a checkpoint was made, and what it covers let go, or something has failed since
+        `progress` was this."""
+        checkpoints, failures = before
+        made = self.checkpoints > checkpoints and self._dropped == self.checkpoints
+        return made or self.failures > failures
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """For `is_over`."""
+        return self.checkpoints, self.failures
+
     @property
     def waiting(self) -> bool:
         """Whether `next_step` may have something to do."""
@@ -180,8 +193,11 @@ class Maintenance:
         if self._wanted:
             return True
         journal = self.engine.journal
+        least = journal.segment_bytes  # that is what one has on the disk, however little is used
         reclaimable = sum(
-            file.used for n in self._covered if (file := self.engine.files.get(n)) is not None
+            max(file.used, least if file.kind == JOURNAL else 0)
+            for n in self._covered
+            if (file := self.engine.files.get(n)) is not None
         )
         return (
             journal.appended_bytes - self._appended + reclaimable >= self.pace.checkpoint_bytes
@@ -241,6 +257,7 @@ class Maintenance:
         self.checkpoints += 1
         self.finished = self.begun
         yield from self._drop(covered)
+        self._dropped = self.checkpoints
 
     def _sections(self) -> Iterator[dict[str, bytes]]:
         """Snapshots of all shards that hold something: a few at a time, fewer of large ones."""
@@ -276,8 +293,8 @@ class Maintenance:
                 yield recycling.run
                 engine.journal.finish_recycling(recycling)
             else:
-                engine.files.drop(number)
                 yield _deleting(engine, file.name)
+                engine.files.drop(number)  # after an error the next checkpoint finds it again
         yield engine.disk.sync_names
 
     # --- keep-latest -----------------------------------------------------------------------

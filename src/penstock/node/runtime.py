@@ -222,9 +222,9 @@ class Runtime:
 
     async def _last_checkpoint(self) -> None:
         maintenance = self.engine.maintenance
-        before = maintenance.checkpoints, maintenance.failures
+        before = maintenance.progress
         maintenance.want_checkpoint()
-        while (maintenance.checkpoints, maintenance.failures) == before and not self._is_stuck():
+        while not (maintenance.is_over(before) or self._is_stuck()):
             await self._wait()
 
     def _is_stuck(self) -> bool:

@@ -78,7 +78,7 @@ class Journal:
         self._disk = disk
         self._files = files
         self._directory = directory
-        self._segment_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
         self._max_flush_bytes = max_flush_bytes
         self._max_unsynced_bytes = max_unsynced_bytes
         self._max_pending_bytes = max_pending_bytes
@@ -276,7 +276,7 @@ class Journal:
         file = self._files.get(number)
         if file is None or file.kind != JOURNAL or not file.sealed:
             raise ValueError(f"{number} is not a sealed journal segment")
-        size = self._segment_bytes if len(self._spares) < MAX_SPARES else None
+        size = self.segment_bytes if len(self._spares) < MAX_SPARES else None
         return Recycling(self._disk, number, size)
 
     def finish_recycling(self, recycling: Recycling) -> None:
@@ -339,11 +339,11 @@ class Journal:
         """Begin a new segment in `flush`, which then has to sync; the last one is full."""
         before = self._open
         follows = self.tail
-        capacity = max(self._segment_bytes, FILE_HEADER_BYTES + length)
+        capacity = max(self.segment_bytes, FILE_HEADER_BYTES + length)
         number = self._files.allocate()
         segment = self._open = OpenSegment(number, capacity)
         self._files.add(DataFile(number, JOURNAL))
-        usual = capacity == self._segment_bytes
+        usual = capacity == self.segment_bytes
         opening = Opening(
             FileHeader(JOURNAL, number, NO_SHARD, self._directory, follows).pack(),
             follows,
