@@ -58,7 +58,7 @@ class TooLargeError(InvalidError):
     """Over a documented limit on size or count."""
 
     code = 11
-    advice = "Send less at once, or raise the limit on the node."
+    advice = "Send less at once; the docs list all limits."
 
 
 class ProtocolError(InvalidError):
@@ -162,7 +162,10 @@ class DeadlineError(UnavailableError):
     """The call's deadline passed; a write may or may not have been stored."""
 
     code = 52
-    advice = "Retry with the same producer (it is stored once), or raise the timeout."
+    advice = (
+        "What was sent may be carried out yet: look before you repeat it, or give every push an "
+        "id, which makes repeating harmless. Or raise the timeout."
+    )
 
 
 class ClosedError(UnavailableError):

@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.conformance.conftest import refuses
+from tests.conformance.conftest import Connect, refuses
 from tests.node.test_cluster import wait_for
 
 from penstock.errors import (
+    ClosedError,
     ExistsError,
     FencedError,
     InvalidError,
     LeaseLostError,
+    LimitError,
     NotFoundError,
 )
 
@@ -359,3 +362,56 @@ def test_a_queue_comes_and_goes(fabric):
     refuses(queue.pop)
     refuses(lambda: queue.push(b"x"))
     assert fabric.queue("q").pop() is None
+
+
+def test_an_ack_after_the_end_is_refused(connect: Connect) -> None:
+    fabric = connect("after")
+    queue = fabric.queue("q", lease=60)
+    queue.push_many([b"1", b"2", b"3"])
+    one, two, three = queue.pop_many(3)
+    one.ack()
+    fabric.close()
+    for late in (two, three):
+        with pytest.raises(ClosedError):
+            late.ack()
+
+
+def test_an_ack_that_is_refused_is_told_once(
+    fabric: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = fabric.queue("q", lease=60)
+    queue.push_many([b"1", b"2"])
+    for message in queue.pop_many(2):
+        message.nack()
+        message.ack()
+    queue.flush()
+    assert queue.refused
+    told = [each.message for each in caplog.records if "an ack was refused" in each.message]
+    assert len(told) == 1
+    assert "lease" in told[0]
+
+
+def test_what_was_stored_is_told_whatever_fails(fabric: Any) -> None:
+    queue = fabric.queue("many")
+    with pytest.raises(InvalidError) as failed:
+        queue.push_many([b"x"] * 5000 + ["y"], batch=1000)
+    assert failed.value.__notes__ == ["5,000 messages were stored before, and no others"]
+    assert queue.stats()["messages"] == 5000
+
+    def broken() -> Iterator[bytes]:
+        yield from [b"x"] * 2500
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError) as raised:
+        queue.push_many(broken(), batch=1000)
+    assert raised.value.__notes__ == ["2,000 messages were stored before, and no others"]
+    assert queue.stats()["messages"] == 7000
+
+
+def test_a_full_queue_says_how_full(fabric: Any) -> None:
+    queue = fabric.queue("small", max_messages=10)
+    with pytest.raises(LimitError, match="has 0 messages of at most 10: no room for 11, ever"):
+        queue.push_many([b"x"] * 11)
+    queue.push_many([b"x"] * 8)
+    with pytest.raises(LimitError, match="has 8 messages of at most 10: no room for 3 more"):
+        queue.push_many([b"x"] * 3)

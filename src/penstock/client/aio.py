@@ -203,6 +203,8 @@ class AsyncFabric(FabricState, AsyncClosing):
                 await app.close()
             for settler in [each for each in self._attended if each.busy]:
                 await self._run(flush_settler(settler))
+            for settler in self._attended:
+                settler.attended = False  # as in the background of the blocking one
         finally:
             await self._connection.close()
             await self._on_close()
@@ -212,7 +214,9 @@ class AsyncFabric(FabricState, AsyncClosing):
         self._connection.timeout_s = min(self._connection.timeout_s, seconds)
 
     def _attend(self, settler: Settler) -> None:
-        settler.attended = True
+        settler.attended = not self._connection.closed
+        if not settler.attended:
+            return
         self._attended.add(settler)
         asyncio.get_running_loop().call_later(_FLUSH_S, self._flush, settler)
 

@@ -41,7 +41,10 @@ class Background:
         self._sessions: set[Kept] = set()
 
     def attend(self, settler: Settler) -> None:
-        """Flushes this settler's acks from now on, until there are none for a while."""
+        """Flushes this settler's acks from now on, until there are none for a while. Not after
+        `close`: then it stays unattended."""
+        if self._stop.is_set():
+            return
         with self._lock:
             settler.attended = True
             self._settlers.add(settler)
@@ -64,6 +67,8 @@ class Background:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        for settler in self._settlers:
+            settler.attended = False  # whoever adds an ack from now on hears that it is too late
         return [settler for settler in self._settlers if settler.busy]
 
     def _ensure_thread(self) -> None:

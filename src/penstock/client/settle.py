@@ -5,6 +5,7 @@ What a message costs is one append to a list; everything else is done once per f
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.messages import LeasedMessage, Refusal
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.steps import Finish, Start, Steps
-from penstock.errors import ConflictError, PenstockError, ProtocolError, from_code
+from penstock.errors import ClosedError, ConflictError, PenstockError, ProtocolError, from_code
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import (
     COUNT,
@@ -30,6 +31,8 @@ from penstock.wire.frames import (
 
 if TYPE_CHECKING:
     from penstock.client.delivery import Granted
+
+log = logging.getLogger("penstock")
 
 FLUSH_AT = 4000  # acks that wait, before they are sent: of many grants, some for each
 _MAX_ITEMS = 8192  # of one request
@@ -175,6 +178,7 @@ class Settler:
         self._items: list[SettleItem] = []  # whole runs, waiting
         self._notices: deque[Refusal] = deque(maxlen=_MAX_NOTICES)
         self._taking = threading.Lock()
+        self._warned = False
 
     @property
     def waiting(self) -> bool:
@@ -187,17 +191,25 @@ class Settler:
         return self.waiting or self.unanswered > 0
 
     def due(self) -> None:
-        """An ack was added: sends all if there are many, else has somebody do it in a while."""
+        """An ack was added: sends all if there are many, else has somebody do it in a while.
+        ClosedError if there is nobody any more."""
         if len(self.acks) >= FLUSH_AT:
             self.flush()
         elif not self.attended:
             self.attend(self)
+            self._check_attended()
 
     def add(self, items: list[SettleItem]) -> None:
-        """Settlements of whole runs; sends all if there are many."""
+        """Settlements of whole runs; sends all if there are many. ClosedError as `due`."""
         self.keep(items)
+        self._check_attended()
         if len(self._items) >= FLUSH_AT:
             self.flush()
+
+    def _check_attended(self) -> None:
+        if not self.attended:
+            self.drain()
+            raise ClosedError("the fabric is closed, and its messages are still leased")
 
     def keep(self, items: list[SettleItem]) -> None:
         """Settlements to be sent with the next flush. Sends nothing itself."""
@@ -237,6 +249,13 @@ class Settler:
         self.refused += sum(refusal.count for refusal in refusals)
         if self.on_refused is not None:
             self._notices.extend(refusals)
+        elif refusals and not self._warned:
+            self._warned = True
+            log.warning(
+                "an ack was refused, and this is said once: %s The message is delivered again. "
+                "`refused` of the queue counts such acks, `on_refused` hears of each, and "
+                "`ack(wait=True)` raises it.", refusals[0].error,
+            )  # fmt: skip
 
     def notify(self) -> None:
         """Calls `on_refused`. Never while an answer is read: the callback may use the fabric."""

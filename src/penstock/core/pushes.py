@@ -169,10 +169,11 @@ class Pushes:
         if stream.info.kind != "queue":
             return
         options, totals, header = stream.options, stream.totals, batch.header
-        if totals.messages + totals.coming + header.count > options.max_messages:
-            raise LimitError(f"queue {stream.info.name!r} is full: {totals.messages:,} messages")
+        waiting = totals.messages + totals.coming
+        if waiting + header.count > options.max_messages:
+            raise _full(stream, waiting, header.count, options.max_messages, "messages")
         if totals.bytes + header.length > options.max_bytes:
-            raise LimitError(f"queue {stream.info.name!r} is full: {totals.bytes:,} bytes")
+            raise _full(stream, totals.bytes, header.length, options.max_bytes, "bytes")
 
     def _belongs(self, stream: Stream, place: int, extra: PushExtra) -> bool:
         """Whether a push may go to this shard: an id and a queue on one shard have their own."""
@@ -269,6 +270,13 @@ class Pushes:
             self.topics.arrived(stream.info.id, meta.partition)
         else:
             self.queues.pushed(shard.queues[stream.info.id], batch.header.priority)
+
+
+def _full(stream: Stream, present: int, more: int, most: int, what: str) -> LimitError:
+    text = f"queue {stream.info.name!r} has {present:,} {what} of at most {most:,}: no room for"
+    if more > most:
+        return LimitError(f"{text} {more:,}, ever", advice="Push less at once, or raise the bound.")
+    return LimitError(f"{text} {more:,} more")
 
 
 def _reads_keys(stream: Stream) -> bool:
