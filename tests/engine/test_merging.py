@@ -15,6 +15,7 @@ from penstock.client.delivery import read_grants
 from penstock.client.settle import Settler, ack_items
 from penstock.core.effects import Deliver, Serve, Slice
 from penstock.core.runs import full
+from penstock.core.staged import STAGED
 from penstock.engine.delivery import Answer, deliver, serve
 from penstock.engine.reader import Found
 from penstock.errors import DamagedError, PenstockError
@@ -241,3 +242,24 @@ def test_a_client_that_does_not_know_merged_batches_gets_none() -> None:
     found = [stored("plain", part.base) for part in slices]
     assert len(delivered(slices, found, False)[1].parts) == 21
     assert len(delivered(slices, found, True)[1].parts) == 2
+
+
+def test_what_is_nowhere_on_a_node_keeps_its_own_offsets() -> None:
+    """Batches that a copy came without have no location; another node gives them later."""
+    bases, stamped = [4, 9, 12], [STAGED + 7, 9, STAGED + 30]
+    places = [(0, 0, base) for base in stamped]
+    found: list[Found] = [
+        bytes(batch_of(b"%d" % base, at)) for base, at in zip(bases, stamped, strict=True)
+    ]
+    moved = {STAGED + 7: (4, 1), STAGED + 30: (12, 1)}
+    answer = serve(Serve(1, 2, 0, 13, places, moved), found)
+    batches = [Batch.parse(part) for part in answer.parts[1:]]
+    assert [(each.header.base, each.values) for each in batches] == [
+        (base, [b"%d" % base]) for base in bases
+    ]
+
+
+def batch_of(value: bytes, base: int) -> bytearray:
+    batch = encode_batch([value], timestamp_us=1)
+    stamp(batch, base, 1, 1)
+    return batch

@@ -20,6 +20,7 @@ from penstock.wire.messages import WhereIs, pack
 PARK_S = 60.0  # how long the node holds a pop that finds nothing; then it is asked anew
 _TURN_S = 1.0  # the same, when there are more nodes than can be waited on at once
 _POP_BYTES = 4 << 20  # of one answer; the first batch may be larger
+_MOMENT_S = 1e-6
 _MOST_ASKS = 3  # of the list, by a pop that does not wait: others may be faster each time
 
 _read_hints = decoder(list[Hint])
@@ -145,7 +146,7 @@ class PopSearch:
                 pass
         found = yield from self._ask_in_turn()
         turn = 0
-        while not found and (left_s := ends_s - time.monotonic()) > 0 and timeout:
+        while not found and (left_s := _left_s(ends_s)) and timeout:
             found = yield from self._wait_on_all(left_s, turn)
             turn += MAX_STANDING
         return found
@@ -165,7 +166,7 @@ class PopSearch:
             if not waits and len(self._routes.owners()) <= FEW_NODES:
                 # All can be asked, and then none is missed whose notice is still on its way.
                 return (yield from self._ask_in_turn(visited))
-            left_s = max(ends_s - time.monotonic(), 0.0)
+            left_s = _left_s(ends_s)
             over = not left_s if waits else asks >= _MOST_ASKS
             if over:
                 return []
@@ -300,6 +301,12 @@ def abandon_all(parked: Iterable[Pending]) -> Steps[None]:
     for pending in parked:
         if not pending.done:
             yield Abandon(pending)
+
+
+def _left_s(ends_s: float) -> float:
+    """How long until then. Less than a clock can tell is nothing: else it might last for ever."""
+    left_s = ends_s - time.monotonic()
+    return left_s if left_s > _MOMENT_S else 0.0
 
 
 def _count(parts: Iterable[Part]) -> int:

@@ -55,7 +55,8 @@ class Deliver:
 @dataclass(slots=True)
 class Serve:
     """Read the batches of records (location, length, base); send them as the answer to a FETCH.
-    In those that are `moved`, by location, readers must find another base and arrival."""
+    In those that are `moved`, by the base that is stored, readers must find another base and
+    arrival. (Not by location: those that are nowhere on this node have none.)"""
 
     connection: int
     request: int

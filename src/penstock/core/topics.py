@@ -120,7 +120,7 @@ class Topics:
         if not found and wait:
             return False
         batches = [(stored.location, stored.length, stored.stamped) for stored in found]
-        moved = {each.location: each.moved for each in found if each.moved is not None}
+        moved = {each.stamped: each.moved for each in found if each.moved is not None}
         effect = Serve(connection, request, partition.start, partition.end, batches, moved)
         self.kernel.effects.append(effect)
         return True

@@ -166,8 +166,8 @@ def serve(effect: Serve, found: list[Found]) -> Answer:
     damaged: list[str] = []
     at = 0
     bases = [base for _, _, base in effect.batches]
-    for each, (location, _, _) in enumerate(effect.batches) if effect.moved else ():
-        if (moved := effect.moved.get(location)) is not None:
+    for each, (_, _, stamped) in enumerate(effect.batches) if effect.moved else ():
+        if (moved := effect.moved.get(stamped)) is not None:
             bases[each], found[each] = moved[0], as_shown(found[each], moved)
     for end, rows in _stretches(found, True):
         offsets = bases[at:end]
