@@ -18,7 +18,7 @@ from penstock.errors import ClosedError, PenstockError
 
 EXIT_SECONDS = 5.0  # for one answer: a program must end although its node does not answer
 
-log = logging.getLogger("penstock")
+log = logging.getLogger("penstock.client")
 
 
 class Open(Protocol):

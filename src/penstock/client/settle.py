@@ -32,7 +32,7 @@ from penstock.wire.frames import (
 if TYPE_CHECKING:
     from penstock.client.delivery import Granted
 
-log = logging.getLogger("penstock")
+log = logging.getLogger("penstock.client")
 
 FLUSH_AT = 4000  # acks that wait, before they are sent: of many grants, some for each
 _MAX_ITEMS = 8192  # of one request
