@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -201,3 +203,18 @@ def test_a_batch_that_cannot_be_opened_ends_no_worker(
     start_worker()
     assert [each.status for each in caller.collect(tasks)] == [Status.DONE] * 20
     assert caller.queue.stats()["dead"] == 1
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_a_worker_without_tasks_does_not_start(
+    node: NodeProcess, caller: Caller, tmp_path: Path, kind: str
+):
+    empty = tmp_path / "nothing_to_do.py"
+    empty.write_text("def square(x):\n    return x * x\n")
+    command = [sys.executable, "-m", "penstock.cli.app", "worker", str(empty), "--kind", kind]
+    done = subprocess.run(
+        [*command, "--url", node.url], capture_output=True, text=True, timeout=LONG_S, check=False
+    )
+    assert done.returncode != 0
+    assert "there is no task in" in done.stderr
+    assert "--allow" in done.stderr

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_messages import AsyncDelivery
 from penstock.client.aio_streams import AsyncQueue
-from penstock.errors import PenstockError
+from penstock.errors import InvalidError, PenstockError
 from penstock.tasks.blobs.carrier import GetPiece, PutPiece
 from penstock.tasks.envelope import Status
 from penstock.tasks.locality.placing import Placing
@@ -100,8 +100,15 @@ class Puller:
 
     async def start(self) -> None:
         """Starts executors; returns when the first is ready. UnavailableError, with the reason, if
-        none can be. `run` has to follow in any case, or `close`."""
+        none can be; InvalidError if they have no task to run: this worker would fail them all.
+        `run` has to follow in any case, or `close`."""
         await self._crew.start()
+        modules = self._settings.modules
+        if modules and not (self._crew.functions or self._settings.allowed):
+            raise InvalidError(
+                f"there is no task in {', '.join(modules)}",
+                advice="Decorate functions with @penstock.task, or say --allow for others.",
+            )
         if self._neighbours is not None:
             await self._neighbours.open()
 
