@@ -226,8 +226,8 @@ class Node:
         for location, _, base in effect.batches:
             batch = Batch.parse(self.batches[location])
             assert batch.header.base == base
-            if location in effect.moved:
-                batch = Batch.parse(restamped(batch.buffer, *effect.moved[location]))
+            if base in effect.moved:
+                batch = Batch.parse(restamped(batch.buffer, *effect.moved[base]))
             rows += [(row.offset, row.value) for row in batch]
         fetched = (effect.start, effect.end, rows)
         self.inbox.append(
