@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.embedded import open_fabric
-from penstock.errors import ClosedError
+from penstock.errors import ClosedError, InvalidError, StorageError
 from penstock.store.disk import DiskError
 from penstock.store.memory import MemoryDisk
 from penstock.testing import FakeClock, memory_fabric
@@ -92,3 +93,14 @@ def test_a_forked_process_cannot_write_to_the_journal(tmp_path: Path) -> None:
         queue.push(b"parent again")
     with open_fabric(str(tmp_path / "data")) as fabric:
         assert len(fabric.queue("q").pop_many(5)) == 2
+
+
+def test_what_is_no_folder_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"mine")
+    with pytest.raises(StorageError, match="Give a folder"):
+        penstock.open(str(file))
+    assert file.read_bytes() == b"mine"
+    for address in (None, 7911):
+        with pytest.raises(InvalidError, match="penstock://host:port"):
+            penstock.connect(address)  # type: ignore[arg-type]

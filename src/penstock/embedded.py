@@ -17,7 +17,7 @@ from penstock.client.aio import Connecting, Reached
 from penstock.client.aio_wire import Wire
 from penstock.client.blocking import Fabric, fabric_over
 from penstock.engine.engine import Engine
-from penstock.errors import ClosedError, UnavailableError
+from penstock.errors import ClosedError, StorageError, UnavailableError
 from penstock.node.clock import Clock
 from penstock.node.files import FileDisk
 from penstock.node.node import LocalNode, open_directory
@@ -342,7 +342,7 @@ def open_async(path: str, timeout: float = 30.0, namespace: str = "default") -> 
         # Recovery reads the journal, which may take seconds: other tasks go on meanwhile.
         clock = Clock()
         loop = asyncio.get_running_loop()
-        disk, engine = await loop.run_in_executor(None, open_directory, path, clock)
+        disk, engine = await loop.run_in_executor(None, _opened, path, clock)
         local = LocalNode(disk, engine, clock)
 
         async def dial(wire: Wire) -> None:
@@ -356,8 +356,17 @@ def open_async(path: str, timeout: float = 30.0, namespace: str = "default") -> 
 def open_fabric(path: str, timeout: float = 30.0, namespace: str = "default") -> Fabric:
     """Opens a data directory inside this process; it is made if missing.
 
-    The directory belongs to this process until the fabric is closed. InUseError if another has it.
+    The directory belongs to this process until the fabric is closed. InUseError if another has it,
+    StorageError if the disk refuses it.
     """
     clock = Clock()
-    disk, engine = open_directory(path, clock)
+    disk, engine = _opened(path, clock)
     return embed(Inline(engine, disk, clock), timeout, namespace)
+
+
+def _opened(path: str, clock: Clock) -> tuple[FileDisk, Engine]:
+    try:
+        return open_directory(path, clock)
+    except DiskError as error:
+        advice = "Give a folder that this program may write to; it is made if it is missing."
+        raise StorageError(str(error), advice=advice) from error

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -30,9 +30,21 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     try:
         started.start(1, 2, 3)
         wait_for(lambda: started.whole(1, 2, 3) and started.status(1)["level"] >= 2)
+        wait_for(at_rest(started), 60.0)  # clients ask anew while shards move
         yield started
     finally:
         started.end()
+
+
+def at_rest(nodes: Nodes) -> Callable[[], bool]:
+    """Whether the map has not changed for a second."""
+    versions: dict[int, float] = {}  # and when each was seen first
+
+    def same() -> bool:
+        version: int = nodes.status(1)["version"]
+        return time.monotonic() - versions.setdefault(version, time.monotonic()) >= 1.0
+
+    return same
 
 
 class Pushes:

@@ -37,6 +37,8 @@ def address_of(url: str) -> tuple[str, int]:
 
 def addresses_of(url: str) -> list[tuple[str, int]]:
     """Those of `penstock://host:port,host:port`: nodes of one cluster."""
+    if not isinstance(url, str):
+        raise InvalidError(f"an address is `penstock://host:port`, not {url!r}")
     scheme, found, rest = url.rpartition("://")
     return [address_of(f"{scheme}{found}{each.strip()}") for each in rest.split(",")]
 
