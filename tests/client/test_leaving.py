@@ -1,165 +1,39 @@
-"""What becomes of fabrics that are open when a process forks, or ends."""
+"""Leaving a loop when the leases of messages that it has not handed out have run out."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
+import asyncio
 from pathlib import Path
 
-import pytest
-from tests.node.conftest import NodeProcess
+from tests.client.conftest import Line
 
-import penstock
-from penstock.errors import ClosedError
-
-SECONDS = 60
+from penstock import aio
+from penstock.node.node import Config, Node
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    node = NodeProcess(tmp_path_factory.mktemp("leaving") / "data")
-    yield node.start()
-    node.end()
+def test_what_was_not_handed_out_may_have_been_lost(line: Line) -> None:
+    with line.fabric() as fabric:
+        queue = fabric.queue("q")
+        queue.push_many([b"1", b"2", b"3"], batch=1)
+        with queue.consume(prefetch=3, lease=1.0) as messages:
+            first = next(messages)
+            line.clock.advance(2)
+        assert queue.stats()["ready"] == 3
+        first.ack()
+        queue.flush()
+        assert queue.refused >= 1, "the ack of a lease that ran out is still refused"
 
 
-def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+def test_what_was_not_handed_out_may_have_been_lost_asyncio(tmp_path: Path) -> None:
+    async def consume() -> int:
+        config = Config(str(tmp_path / "data"), port=0, shards=16)
+        async with Node(config) as node, aio.connect(node.url, timeout=10) as fabric:
+            queue = await fabric.queue("q")
+            await queue.push_many([b"1", b"2", b"3"], batch=1)
+            async with queue.consume(prefetch=3, lease=0.05) as messages:
+                await anext(messages)
+                while (await queue.stats())["leased"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            return int((await queue.stats())["messages"])
 
-
-def in_child(act: Callable[[], object]) -> str:
-    """What became of it in a forked process."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            act()
-            told = "it worked"
-        except BaseException as error:
-            told = f"{type(error).__name__}: {error}"
-        os.write(writing, told.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        found = answer.read()
-    os.waitpid(child, 0)
-    return found
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_process_has_no_part_in_the_fabrics_of_its_parent(url: str) -> None:
-    with penstock.connect(url) as fabric, fabric.tasks("forked") as app:
-        queue, table = fabric.queue("forked"), fabric.table("forked")
-        queue.push(b"before")
-        refused = "ClosedError: this fabric was opened before the process was forked"
-        acts: list[Callable[[], object]] = [
-            lambda: queue.push(b"child"),
-            lambda: queue.push_many([b"child"] * 10),
-            lambda: next(queue.consume(idle_timeout=1.0)),
-            lambda: table.put("a", b"child"),
-            lambda: app.submit(print),
-            lambda: app.flush(),
-        ]
-        for act in acts:
-            assert in_child(act).startswith(refused)
-        assert in_child(fabric.close) == "it worked"
-        assert in_child(app.close) == "it worked"
-        assert in_child(lambda: _pushed_anew(url)) == "it worked"
-        receipts = [queue.push(b"parent %d" % number) for number in range(3)]
-        assert not any(receipt.duplicate for receipt in receipts)
-        table.put("a", b"parent")
-        assert table.get("a") == b"parent"
-        left = {message.value for message in queue.peek(10)}
-        assert left == {b"before", b"anew", b"parent 0", b"parent 1", b"parent 2"}
-
-
-def _pushed_anew(url: str) -> None:
-    with penstock.connect(url) as fabric:
-        fabric.queue("forked").push(b"anew")
-
-
-def test_a_fork_while_locks_are_held_hangs_nobody(url: str) -> None:
-    with penstock.connect(url) as fabric:
-        queue = fabric.queue("held")
-        connection = fabric._connection
-        with connection._sending, connection._reading, fabric._background._lock:
-            assert "ClosedError" in in_child(lambda: queue.push(b"child"))
-            assert in_child(fabric.close) == "it worked"
-        queue.push(b"parent")
-
-
-def test_what_a_program_leaves_unsent_is_sent_when_it_ends(url: str) -> None:
-    with penstock.connect(url) as fabric:
-        fabric.queue("left").push_many([b"1", b"2"])
-        done = run(
-            """
-            import sys, textwrap, penstock
-            fabric = penstock.connect(sys.argv[1])
-            queue = fabric.queue("left")
-            queue.pop().ack()
-            app = fabric.tasks("left")
-            for number in range(500):
-                app.post(textwrap.dedent, str(number))
-            """,
-            url,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        counts = fabric.queue("left").stats()
-        assert (counts["ready"], counts["leased"]) == (1, 0)
-        assert fabric.queue("tasks.left").stats()["messages"] == 500
-
-
-def test_the_same_of_a_fabric_in_a_folder(tmp_path: Path) -> None:
-    done = run(
-        """
-        import sys, penstock
-        fabric = penstock.open(sys.argv[1])
-        queue = fabric.queue("left")
-        queue.push_many([b"1", b"2"])
-        queue.pop().ack()
-        """,
-        str(tmp_path / "data"),
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    with penstock.open(str(tmp_path / "data")) as fabric:
-        counts = fabric.queue("left").stats()
-    assert counts["messages"] == 1
-
-
-def _pid_of(node: NodeProcess) -> int:
-    assert node.process is not None
-    return node.process.pid
-
-
-def test_a_program_ends_although_its_node_is_gone(tmp_path: Path) -> None:
-    node = NodeProcess(tmp_path / "data")
-    try:
-        with penstock.connect(node.start()) as fabric:
-            fabric.queue("left").push(b"1")
-        done = run(
-            """
-            import os, sys, penstock
-            from penstock.client import leaving
-            leaving.EXIT_SECONDS = 0.5
-            fabric = penstock.connect(sys.argv[1])
-            message = fabric.queue("left").pop()
-            os.kill(int(sys.argv[2]), 9)
-            message.ack()
-            """,
-            f"penstock://{node.address[0]}:{node.address[1]}",
-            str(_pid_of(node)),
-        )
-    finally:
-        node.end()
-    assert done.returncode == 0
-    assert "the program ends, and acks or tasks may be unsent" in done.stderr
-
-
-def test_a_closed_fabric_is_not_closed_again(url: str) -> None:
-    fabric = penstock.connect(url)
-    fabric.close()
-    with pytest.raises(ClosedError):
-        fabric.queue("any")
+    assert asyncio.run(consume()) == 3
