@@ -385,7 +385,7 @@ def test_an_ack_that_is_refused_is_told_once(
         message.nack()
         message.ack()
     queue.flush()
-    assert queue.refused
+    assert queue.refused == 2
     told = [each.message for each in caplog.records if "an ack was refused" in each.message]
     assert len(told) == 1
     assert "lease" in told[0]

@@ -275,6 +275,8 @@ def flush_settler(settler: Settler) -> Steps[None]:
     for last in requests[-1:]:
         last.fence = True  # its answer comes after those of all before it
     yield from _committed(requests)
+    if settler.unanswered:  # of one commit, those that nobody waited for are answered last
+        yield from _committed([SettleRequest(settler, [], fence=True)])
     settler.notify()
 
 
