@@ -50,6 +50,11 @@ async def later(x: int) -> int:
     return x + 1
 
 
+@task
+def zeros(size: int) -> bytes:
+    return bytes(size)
+
+
 def undeclared(x: int) -> int:
     return -x
 

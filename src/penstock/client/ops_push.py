@@ -24,7 +24,7 @@ from penstock.client.push import (
     now_us,
     push_one,
 )
-from penstock.client.rows import Headers, RowSource, check_as_long
+from penstock.client.rows import Headers, Rows, RowSource, check_as_long
 from penstock.client.state import PushTarget, StreamState, TopicState
 from penstock.client.steps import Steps, ask, decoder
 from penstock.errors import InvalidError
@@ -96,6 +96,12 @@ def push(
         terms,
         target._extra(message_id, hold),
     )
+
+
+def plain_push(target: PushTarget, value: bytes) -> PushRequest:
+    """What stores one message about which nothing is said: for whoever waits for it later."""
+    place, extra = target._place_for(None, None), target._extra(None, False)
+    return PushRequest(place, Rows((value,), None, None), _DEFAULT_TERMS, now_us(), extra)
 
 
 def push_many(

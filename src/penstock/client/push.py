@@ -182,6 +182,20 @@ def push_anew(request: PushRequest, error: StaleError, tries: int = 0) -> Steps[
     return receipts
 
 
+def finish_push(pending: Pending, request: PushRequest) -> Steps[list[Receipt]]:
+    """The answer to a push that was started. Those behind one that comes too late, because the
+    topic has grown, are refused with it: each is placed anew in its turn, before anything else is
+    sent."""
+    try:
+        try:
+            answer: bytearray = yield Finish(pending)
+        except (InvalidError, ForgottenError) as error:
+            request, answer = yield from sent_again(request, error)
+    except StaleError as error:
+        return (yield from push_anew(request, error))
+    return [request.receipt(answer)]
+
+
 class Pipeline:
     """Pushes under way: bounded in number and bytes; receipts in the order of sending."""
 
@@ -251,7 +265,7 @@ class Pipeline:
             if pending.done and pending.error is None:  # most are: the shell need not be asked
                 receipts = [request.receipt(pending.result())]
             else:
-                receipts = yield from self._receipts_of(pending, request)
+                receipts = yield from finish_push(pending, request)
         except PenstockError as error:
             error.add_note(f"{self.receipts.count:,} messages were stored before this error")
             self._refused = True
@@ -260,15 +274,3 @@ class Pipeline:
             self.receipts.append(receipt)
         if self._progress is not None:
             self._progress(self.receipts.count)
-
-    def _receipts_of(self, pending: Pending, request: PushRequest) -> Steps[list[Receipt]]:
-        """The answer to a push. Those behind one that comes too late, because the topic has grown,
-        are refused with it: each is placed anew in its turn, before anything else is sent."""
-        try:
-            try:
-                answer: bytearray = yield Finish(pending)
-            except (InvalidError, ForgottenError) as error:
-                request, answer = yield from sent_again(request, error)
-        except StaleError as error:
-            return (yield from push_anew(request, error))
-        return [request.receipt(answer)]

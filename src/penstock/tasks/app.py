@@ -15,6 +15,7 @@ from penstock.errors import ClosedError
 from penstock.tasks.calls import DEFAULT, Caller, CallOptions
 from penstock.tasks.codec import Codec, Parent
 from penstock.tasks.declare import package_names
+from penstock.tasks.direct import Direct
 from penstock.tasks.envelope import TaskOutcome
 from penstock.tasks.futures import TaskFuture, TaskRef
 from penstock.tasks.here import AsyncWorkerHere, WorkerHere, settings_here
@@ -75,6 +76,7 @@ class TaskApp(Watched, Closing):
         except BaseException:
             self._portal.close()
             raise
+        self._direct = Direct(fabric, name, self._link, self._portal)
 
     async def _open(
         self, fabric: Fabric, name: str, durability: str | None
@@ -213,6 +215,11 @@ class TaskApp(Watched, Closing):
         self._portal.soon(lambda: self._link.wait_for_kept(future.id, future))
         return future
 
+    def attend(self, future: TaskFuture[Any], timeout: float | None) -> float | None:
+        """For its futures: waits for one, if it is up to this thread to do that; what is left of
+        `timeout`."""
+        return self._direct.wait(future, timeout)
+
     def cancel(self, task: str | bytes | Parent) -> bool:
         """Asks that a task be cancelled; what the answer means stands at `TaskFuture.cancel`."""
         self._check_open()
@@ -265,6 +272,7 @@ class TaskApp(Watched, Closing):
 
     def gather(self, futures: Iterable[TaskFuture[R]], timeout: float | None = None) -> list[R]:
         """The results of all, in order; the first error that is found, in that order."""
+        self._direct.leave()
         chosen = list(futures)
         if wait(chosen, timeout).not_done:
             raise TimeoutError(f"not all of {len(chosen):,} tasks have ended")
@@ -277,6 +285,7 @@ class TaskApp(Watched, Closing):
         return_when: str = "ALL_COMPLETED",
     ) -> tuple[set[TaskFuture[Any]], set[TaskFuture[Any]]]:
         """Those that are done and those that are not, as `concurrent.futures.wait`."""
+        self._direct.leave()
         done, others = wait(list(futures), timeout, return_when)
         return done, others  # type: ignore[return-value]  # the very futures that were given
 
@@ -284,6 +293,7 @@ class TaskApp(Watched, Closing):
         self, futures: Iterable[TaskFuture[R]], timeout: float | None = None
     ) -> Iterator[TaskFuture[R]]:
         """The futures, each when its task has ended. TimeoutError."""
+        self._direct.leave()
         return as_completed(list(futures), timeout)  # type: ignore[return-value]
 
     def progress(self, description: str = "tasks") -> TaskProgress:
@@ -295,6 +305,7 @@ class TaskApp(Watched, Closing):
     def flush(self) -> None:
         """Waits until all that was submitted is stored. Raises why a posted task could not be."""
         self._check_open()
+        self._direct.leave()
         self._portal.call(self._link.flush())
 
     def close(self) -> None:
@@ -306,6 +317,7 @@ class TaskApp(Watched, Closing):
         try:
             for worker in self._workers:
                 worker.close()
+            self._direct.close()
             self._portal.call(self._end())
         finally:
             self._portal.close()
@@ -330,6 +342,8 @@ class TaskApp(Watched, Closing):
 
     def _offer(self, parcel: Parcel) -> None:
         self._check_open()
+        if self._direct.take(parcel):
+            return
         link, waited = self._link, parcel.sink is not None
         if link.crowded(waited) is not None:
             self._wait_for_room(waited)

@@ -91,8 +91,11 @@ class TaskHandle(Parent):
         return f"<{self.function or 'task'} {shown(self.id)}: {self._ending}>"
 
 
-class Cancels(Protocol):
+class App(Protocol):
     """The blocking app."""
+
+    def attend(self, future: TaskFuture[Any], timeout: float | None) -> float | None:
+        """Waits for a future, if it is up to this thread to do that; what is left of `timeout`."""
 
     def cancel(self, task: Parent) -> bool:
         """Asks that a task be cancelled."""
@@ -103,7 +106,7 @@ class TaskFuture(TaskHandle, Future[R]):
     module take it. As an argument of another submission, it stands for the result."""
 
     def __init__(
-        self, task: bytes, codec: Codec, app: Cancels, function: str = "", kept: bool = True
+        self, task: bytes, codec: Codec, app: App, function: str = "", kept: bool = True
     ) -> None:
         Future.__init__(self)
         TaskHandle.__init__(self, task, codec, function, kept)
@@ -113,7 +116,7 @@ class TaskFuture(TaskHandle, Future[R]):
         """Waits for the result. TaskFailedError and the like if there is none; TimeoutError after
         `timeout` seconds, and the task goes on."""
         try:
-            return super().result(timeout)
+            return super().result(self._left(timeout))
         except TimeoutError:
             if self.done():
                 raise  # what it ended with
@@ -122,9 +125,12 @@ class TaskFuture(TaskHandle, Future[R]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits for the end of the task; what there is instead of a result. TimeoutError."""
         try:
-            return super().exception(timeout)
+            return super().exception(self._left(timeout))
         except TimeoutError:
             raise self._late(timeout) from None
+
+    def _left(self, timeout: float | None) -> float | None:
+        return timeout if self.done() else self._app.attend(self, timeout)
 
     def cancel(self) -> bool:
         """Asks that the task be cancelled.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from penstock.client.aio import AsyncFabric
@@ -33,6 +33,7 @@ from penstock.tasks.watching.observer import Observer
 from penstock.wire.buffers import Buffer
 
 log = logging.getLogger("penstock.tasks")
+Push = Callable[[Shipment], Awaitable[object]]  # stores it
 
 _UNDER_WAY = 4  # shipments; what is submitted meanwhile is sent together after the first of them
 _FETCHES = 4  # outcomes with large values that are read at a time
@@ -149,11 +150,31 @@ class TaskLink:
         self._loop.call_soon_threadsafe(self._losses.withdrawn, parcel)
         return True
 
+    @property
+    def client(self) -> bytes:
+        """What its tasks' ids begin with."""
+        return self._client
+
+    @property
+    def read_to(self) -> int:
+        """The offset of the next outcome that is to be read. From any thread."""
+        return self._replies.offset
+
+    def skip(self, offset: int) -> None:
+        """Another thread has read all outcomes before this, and nobody waited for others."""
+        self._replies.skip(offset)
+
+    def adopt(self, shipment: Shipment, stored: Push) -> None:
+        """Goes on with what another thread has begun to push: `stored` waits for that."""
+        self._under_way += 1
+        self._spawn(self._ship(shipment, stored))
+        self._listen()
+
     def pump(self) -> None:
         """Sends what there is, as far as that may be under way at once."""
         while self._under_way < _UNDER_WAY and (shipment := self.outbox.take()) is not None:
             self._under_way += 1
-            self._spawn(self._ship(shipment))
+            self._spawn(self._ship(shipment, self._push))
         self._listen()
 
     def _listen(self) -> None:
@@ -162,9 +183,9 @@ class TaskLink:
         if self._replies.resting and len(self.waiting):
             self._loop.call_soon(self._replies.wanted)  # soon: what is shipped goes out before
 
-    async def _ship(self, shipment: Shipment) -> None:
+    async def _ship(self, shipment: Shipment, push: Push) -> None:
         try:
-            await self._push(shipment)
+            await push(shipment)
             if self._unwanted and (late := self._unwanted.keys() & set(shipment.tasks)):
                 self._spawn(self._let_go(list(late)))
         except Exception as problem:  # whatever it is, those who wait must hear of it

@@ -153,6 +153,12 @@ class Outbox:
             wake, self._resting = self._resting, False
             return wake
 
+    def begin(self, parcel: Parcel) -> None:
+        """A parcel is sent past the sender: it counts as under way until it is `finished`."""
+        with self._lock:
+            self._tasks += len(parcel.tasks)
+            self._bytes += parcel.bytes
+
     def take(self) -> Shipment | None:
         """What is to be sent next: the oldest parcel, and those behind it that can go along. With
         None the sender rests."""

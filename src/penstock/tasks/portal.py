@@ -40,11 +40,16 @@ class Portal:
         """Has the loop call this as soon as it can."""
         self._loop.call_soon_threadsafe(callback)
 
+    def later(self, seconds: float, callback: Callable[[], object]) -> None:
+        """Has the loop call this after a while; on its own thread only."""
+        self._loop.call_later(seconds, callback)
+
     def close(self) -> None:
         """Ends the loop and its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
 

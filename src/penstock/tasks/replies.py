@@ -60,6 +60,16 @@ class Replies:
                 await self._rest()
 
     @property
+    def offset(self) -> int:
+        """The next that is to be read."""
+        return self._reader.offset or 0
+
+    def skip(self, offset: int) -> None:
+        """Nobody waits for what is before this. From any thread: what is being read meanwhile is
+        read for nothing."""
+        self._reader.offset = max(self.offset, offset)
+
+    @property
     def resting(self) -> bool:
         """Whether nothing is asked for now: `wanted` has to be called if somebody waits."""
         return self._resting is not None

@@ -74,6 +74,7 @@ class Waiting:
         self._for_room: list[Callable[[], object]] = []
         self._ended = 0
         self._failed = 0
+        self._apart = [0, 0]  # ended and failed, of those that came in on another thread
 
     def __len__(self) -> int:
         return len(self._sinks)
@@ -98,8 +99,9 @@ class Waiting:
     @property
     def counts(self) -> Counts:
         """Figures since the start."""
-        ended = self._ended  # read first: what ends meanwhile is then counted as waiting
-        return Counts(ended + len(self._sinks), ended, self._failed)
+        apart, apart_failed = self._apart
+        ended = self._ended + apart  # read first: what ends meanwhile is then counted as waiting
+        return Counts(ended + len(self._sinks), ended, self._failed + apart_failed)
 
     def tasks(self) -> list[bytes]:
         """The ids of all tasks that somebody waits for."""
@@ -147,6 +149,15 @@ class Waiting:
         if self._for_room:
             self._tell_room()
         return count
+
+    def take_apart(self, task: bytes, outcome: TaskOutcome) -> None:
+        """As `take_in`, for one outcome that refers to nothing; on one other thread at a time."""
+        sink = self._sinks.pop(task, None)
+        if sink is not None:
+            self._apart = [self._apart[0] + 1, self._apart[1] + (outcome.status != _DONE)]
+            if sink.settle(task, outcome):
+                sink.settled()
+            self._tell_room()
 
     def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> None:
         """A task has ended, and what its result refers to is at hand."""
