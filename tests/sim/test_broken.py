@@ -165,12 +165,7 @@ def transactions_without_their_writes(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_off_transactions_left_alone(patch: pytest.MonkeyPatch) -> None:
-    carry_out = Transactions.carry_out
-
-    def only_new(self: Transactions, *parts: Any, missing: bool = False) -> Any:
-        return None if missing else carry_out(self, *parts)
-
-    patch.setattr(Transactions, "carry_out", only_new)
+    patch.setattr(Transactions, "carry_out_missing", lambda *_: None)
 
 
 def files_dropped_too_early(patch: pytest.MonkeyPatch) -> None:

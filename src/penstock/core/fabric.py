@@ -357,7 +357,7 @@ class Fabric:
             self.queues.begin(shard)
         level = max((stream.level for stream in kernel.streams.values()), default=Durability.MEMORY)
         for shard, number, txn in unfinished:
-            self.transactions.carry_out(txn, shard, number, level, missing=True)
+            self.transactions.carry_out_missing(txn, shard, number, level)
         for shard in kernel.shards:
             self.forwards.carry_out_all(shard, self.forwards.level)
         self.forwards.carry_out_owed()

@@ -114,13 +114,9 @@ def read_part(packed: Packed) -> Part:
 TxnPart = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | m.TxnHold
 
 
-def parts_of(txn: m.Transact) -> Iterator[TxnPart]:
+def parts_of(txn: m.Transact) -> list[TxnPart]:
     """The parts of a transaction; their order gives them their index."""
-    yield from txn.acks
-    yield from txn.commits
-    yield from txn.writes
-    yield from txn.pushes
-    yield from txn.holds
+    return [*txn.acks, *txn.commits, *txn.writes, *txn.pushes, *txn.holds]
 
 
 def _pack(number: int, index: int, part: Part) -> Packed:

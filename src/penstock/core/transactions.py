@@ -60,7 +60,7 @@ class Transactions:
         """Answers when the whole transaction is safe; on an error nothing was changed."""
         if not 0 <= txn.home < len(self.kernel.shards) or not txn.producer or txn.sequence < 0:
             raise InvalidError("a transaction needs a home shard, a producer and its sequence")
-        if not 0 < len(list(parts_of(txn))) <= MAX_PARTS:
+        if not 0 < len(parts_of(txn)) <= MAX_PARTS:
             raise InvalidError(f"a transaction has 1 to {MAX_PARTS:,} parts")
         behind = self._behind.get((txn.home, txn.producer))
         if behind is None:
@@ -71,10 +71,12 @@ class Transactions:
             raise LimitError(f"{MAX_BEHIND} transactions of this producer wait already")
 
     def _begin(self, connection: int, request: int, txn: m.Transact) -> None:
-        home = self.kernel.served(txn.home)
-        new = home.producers.check(txn.producer, 0, txn.sequence) is None
-        away = [ack for ack in txn.acks if ack.shard != txn.home] if new else []
-        if not away or not self.kernel.forwarding:
+        away: list[m.TxnSettle] = []
+        if self.kernel.forwarding:
+            home = self.kernel.served(txn.home)
+            if home.producers.check(txn.producer, 0, txn.sequence) is None:
+                away = [ack for ack in txn.acks if ack.shard != txn.home]
+        if not away:
             self._finish(connection, request, txn)
             return
         key = txn.home, txn.producer
@@ -135,7 +137,7 @@ class Transactions:
         """Checks a transaction and logs it in its home, which this node serves: what to wait for,
         and its log number. On an error nothing was changed. In a cluster the node itself may have
         one, without a producer. `secured`: acks outside the home have been checked."""
-        parts = list(parts_of(txn))
+        parts = parts_of(txn)
         targets = [self._place_of(part) for part in parts]
         self._check(txn, parts, targets, secured)
         level = max([self.kernel.streams[part.stream].level for part in parts])
@@ -144,7 +146,12 @@ class Transactions:
         self.forwards.carry_out_all(home)  # what came before must be done before
         record = self.kernel.log(home, Kind.TRANSACTION, m.pack(txn), level)
         home.producers.accept(txn.producer, 0, txn.sequence, 1, record.number, self.kernel.now_us)
-        return self.carry_out(txn, home, record.number, level), record.number
+        last: Entry | None = None
+        for index, (part, target) in enumerate(zip(parts, targets, strict=True)):
+            forward = Forward(home.id, index, record.number)
+            shard = self.kernel.shards[target]
+            last = self.forwards.carry_out(part, shard, forward, level) or last
+        return last or self.kernel.barrier(level), record.number
 
     def log_outgoing(
         self, outgoing: Outgoing, home: Shard, level: Durability
@@ -228,7 +235,7 @@ class Transactions:
             raise _elsewhere("a write with a version")
 
     def _check_push(self, push: m.TxnPush, target: int, away: bool) -> None:
-        stream, batch = self.pushes.stream(push.stream), Batch.parse(bytearray(push.batch))
+        stream, batch = self.pushes.stream(push.stream), Batch.parse(push.batch)
         if batch.header.producer:
             raise InvalidError("a push inside a transaction has no producer of its own")
         self.pushes.check(stream, target, batch, PLAIN)
@@ -239,19 +246,17 @@ class Transactions:
 
     # --- on a node that stands alone -------------------------------------------------------
 
-    def carry_out(
-        self, txn: m.Transact, home: Shard, number: int, level: Durability, missing: bool = False
-    ) -> Entry:
-        """Carries out every part that was not; the last entry. Nothing here can be refused."""
-        entry = None
+    def carry_out_missing(
+        self, txn: m.Transact, home: Shard, number: int, level: Durability
+    ) -> None:
+        """After a restart: carries out every part that was not. Nothing here can be refused."""
         for index, part in enumerate(parts_of(txn)):
             if part.stream not in self.kernel.streams:  # deleted since
                 continue
             forward = Forward(home.id, index, number)
             target = self.kernel.shards[self._place_of(part)]
-            if not (missing and target.was_forwarded(forward)):
-                entry = self.forwards.carry_out(part, target, forward, level) or entry
-        return entry or self.kernel.barrier(level)
+            if not target.was_forwarded(forward):
+                self.forwards.carry_out(part, target, forward, level)
 
 
 def _elsewhere(what: str) -> InvalidError:

@@ -70,7 +70,8 @@ class Runtime:
             self._read()
         if not self._stopping:
             self._maintain()
-            self._flush()
+            if engine.outputs or engine.journal.pending_bytes:
+                self._flush()
         self.relieve()
         self._set_timer()
 
