@@ -95,9 +95,7 @@ class Calls:
         if entry is None:
             self._now(connection, request, value)
             return
-        self.kernel.answer_when_safe(
-            entry, connection, Verb.CALL, request, lambda: self._now(connection, request, value)
-        )
+        self.kernel.reply_when_safe(entry, connection, Verb.CALL, request, m.pack(value))
 
     def _refuse_when_safe(
         self, connection: int, request: int, entry: Entry | None, refusal: PenstockError

@@ -159,7 +159,7 @@ class Fabric:
             # What is kept in memory only is committed at once, out of turn.
             if entry.number > shard.safe and entry.level and entry.shard != PLANE:
                 shard.safe = entry.number
-            if entry.answer is not None and not (entry.refused or entry.in_turn):
+            if entry.answer is not None and not (entry.refused or entry.in_turn or entry.answered):
                 entry.answer()
         if answered is not None:
             answered()
@@ -170,7 +170,7 @@ class Fabric:
             if entry.in_turn and entry.answer is not None and not entry.refused:
                 entry.answer()
             # The journal may keep it for a second: not all that was needed to get here, too.
-            entry.done = entry.answer = entry.failed = None
+            entry.done = entry.answer = entry.failed = entry.reply = None
         if self.kernel.shared:  # transactions may have waited for leases elsewhere
             self.forwards.carry_out_owed()
 

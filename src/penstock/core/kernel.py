@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -236,6 +236,40 @@ class Kernel:
         `in_turn`: after what follows from it, so that others who wait for that are told first."""
         entry.answer, entry.failed = answer, partial(self.fail, connection, verb, request)
         entry.in_turn = in_turn
+
+    def reply_when_safe(
+        self, entry: Entry, connection: int, verb: int, request: int, body: bytes,
+        in_turn: bool = False,
+    ) -> None:  # fmt: skip
+        """As `answer_when_safe`, for an answer that is known now."""
+        reply = frame(verb, request, Flag.RESPONSE, body)
+        answer = partial(self._send_framed, connection, reply)
+        self.answer_when_safe(entry, connection, verb, request, answer, in_turn)
+        if not (self.shared or in_turn):  # in a cluster others decide when it is safe
+            entry.reply = connection, reply
+
+    def reply_if_served(
+        self, entry: Entry, connection: int, verb: int, request: int, body: bytes,
+        shards: Iterable[int], in_turn: bool = False,
+    ) -> None:  # fmt: skip
+        """The same; in a cluster, MovedError instead if one of the shards has another owner then.
+        """
+        if not self.shared:
+            self.reply_when_safe(entry, connection, verb, request, body, in_turn)
+            return
+        epochs = {number: self.shards[number].epoch for number in shards}
+
+        def answer() -> None:
+            if self.still_served(epochs):
+                self.send(connection, verb, request, body)
+            else:
+                moved = MovedError("a shard has another owner since: it is not known what it has")
+                self.fail(connection, verb, request, moved)
+
+        self.answer_when_safe(entry, connection, verb, request, answer, in_turn)
+
+    def _send_framed(self, connection: int, framed: bytes) -> None:
+        self.effects.append(Send(connection, [framed]))
 
     def still_served(self, epochs: dict[int, int]) -> bool:
         """Whether this node has owned these shards ever since they had these epochs."""

@@ -19,11 +19,13 @@ from penstock.core.queues import MAX_FEEDING, Queues
 from penstock.core.records import Kind
 from penstock.core.shard import Shard, Stream
 from penstock.core.views import QueueView, Subscription, Taken, Waiter
-from penstock.wire.batch import Header
+from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
+from penstock.wire.frames import COUNT, GRANT, Flag, Verb, frame
 
 _GRANT = int(Kind.GRANT)
+EARLY_BYTES = 8 << 10  # of a batch that is worth being copied so that it may leave early
 
 
 class Promise(NamedTuple):
@@ -43,7 +45,7 @@ class Promises:
         self._queues = queues
 
     def make(
-        self, shard: Shard, stream: Stream, header: Header, level: Durability
+        self, shard: Shard, stream: Stream, batch: Batch, level: Durability
     ) -> Promise | None:
         """Leases a batch that was logged just now, and is visible once that is safe; None if it
         has to wait for its turn, or nobody waits for it."""
@@ -52,18 +54,20 @@ class Promises:
         view = self._queues.views.get(stream.info.id)
         if view is None or view.heads or view.parking is not None:
             return None
+        header = batch.header
         count = header.count
         if stream.totals.coming != view.promised or header.due_us:
             return None  # others come first, or this one is not due
         if header.ttl_ms or stream.options.ttl_ms:
             return None
         taker = _taker(view, count, header.length)
-        return None if taker is None else self._lease(shard, stream, view, header, taker)
+        return None if taker is None else self._lease(shard, stream, view, batch, taker)
 
     def _lease(
-        self, shard: Shard, stream: Stream, view: QueueView, header: Header,
+        self, shard: Shard, stream: Stream, view: QueueView, batch: Batch,
         taker: Waiter | Subscription,
     ) -> Promise:  # fmt: skip
+        header = batch.header
         leases = view.shards[shard.id].leases
         lease_us = (taker.body.lease_ms or stream.options.lease_ms) * 1000
         given = Given(leases.next_number, header.base, header.count, lease_us)
@@ -77,6 +81,8 @@ class Promises:
         self._queues.send_when_safe(view, taken, [entry], {shard.id: shard.epoch}, taker)
         if entry.answer is not None:  # not before there is something to answer with
             entry.done, entry.answer = partial(_answer, entry.answer), None
+        if header.length <= EARLY_BYTES:
+            entry.reply = taker.connection, _delivery(taker, shard.id, given, batch)
         return Promise(view, given, taken, entry)
 
     def keep(self, promise: Promise, shard: Shard, queue: QueueShard) -> None:
@@ -93,6 +99,18 @@ class Promises:
         """The messages are visible, or never will be."""
         promise.view.promised -= promise.given.span
         shard.invisible.discard(promise.entry.number)
+
+
+def _delivery(
+    taker: Waiter | Subscription, shard: int, given: Given, batch: Batch
+) -> bytes:
+    """The frame that a whole batch is delivered by, for the first time."""
+    buffer = bytes(batch.buffer)
+    grant = GRANT.pack(given.number, given.position, given.span, shard, 1, len(buffer), 0)
+    body = b"".join((COUNT.pack(1, given.span), grant, buffer))
+    if isinstance(taker, Subscription):
+        return frame(Verb.DELIVER, taker.request, 0, body)
+    return frame(Verb.POP, taker.request, Flag.RESPONSE, body)
 
 
 def _answer(answer: Callable[[], None], entry: Entry) -> None:

@@ -83,9 +83,8 @@ class Pushes:
         duplicate = entry.kind == _BARRIER
         base = 0 if extra.stage or base < 0 else base  # what is staged has no place yet
         receipt = RECEIPT.pack(base, batch.header.count, shard.id, level, duplicate)
-        kernel = self.kernel
-        answer = partial(kernel.send, connection, _VERB, request, receipt)
-        kernel.answer_when_safe(entry, connection, _VERB, request, answer, entry.in_turn)
+        in_turn = entry.in_turn
+        self.kernel.reply_when_safe(entry, connection, _VERB, request, receipt, in_turn)
 
     def stream(self, number: int) -> Stream:
         """The queue or topic with that id."""
@@ -227,7 +226,7 @@ class Pushes:
         shard.invisible.add(entry.number)
         promise = None
         if not (extra.hold or waits):
-            promise = self.promises.make(shard, stream, batch.header, level)
+            promise = self.promises.make(shard, stream, batch, level)
             entry.in_turn = promise is not None  # those who wait longest are told first
         entry.done = partial(self._visible, shard, stream, meta, batch, promise)
         stream.totals.coming += header.count

@@ -28,7 +28,6 @@ from penstock.core.views import (
 from penstock.errors import (
     LeaseLostError,
     LimitError,
-    MovedError,
     NotFoundError,
     PenstockError,
 )
@@ -197,7 +196,7 @@ class Queues:
             def leave(slices: list[Slice]) -> None:
                 if taker.over:  # nobody is there to take them, or to give them back
                     slices = []
-                elif slices:  # somebody may take a delivery of nothing for an answer
+                elif slices and not grants[-1].answered:  # a delivery of nothing may be an answer
                     self._deliver(connection, Verb.DELIVER, request, 0, slices)
                 self.undelivered.sent(handed, slices)
                 self.serve(view)
@@ -210,7 +209,8 @@ class Queues:
             slices = still_ours(self.kernel, taken, epochs)
             if not slices:  # shards are lost, or leases have run out meanwhile
                 self._begin_fill(view)
-            self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
+            if not grants[-1].answered:
+                self._deliver(connection, Verb.POP, request, Flag.RESPONSE, slices)
             self.undelivered.sent(handed, slices)
 
         taker.over = True
@@ -321,16 +321,8 @@ class Queues:
                 refused.append(frames.REFUSED.pack(at, error.code))
         body = frames.COUNT.pack(accepted, len(refused)) + b"".join(refused)
         entry = self._log_changes(stream, changes, patient)
-        epochs = {number: self.kernel.shards[number].epoch for number in changes}
-
-        def safe() -> None:
-            if self.kernel.still_served(epochs):
-                self.kernel.send(connection, Verb.SETTLE, request, body)
-            else:
-                moved = MovedError("a shard has another owner since: it is not known what it has")
-                self.kernel.fail(connection, Verb.SETTLE, request, moved)
-
-        self.kernel.answer_when_safe(entry, connection, Verb.SETTLE, request, safe, patient)
+        verb = Verb.SETTLE
+        self.kernel.reply_if_served(entry, connection, verb, request, body, changes, patient)
         for number, done in changes.items():
             self._settled(view, view.shards[number], done)
         self.serve(view)

@@ -232,7 +232,7 @@ class Engine:
         self.fabric.refuse(refusal)
         self._retry_us = now_us + RETRY_US
         for entry in entries:
-            answered = entry.committed or entry.level == Durability.MEMORY
+            answered = entry.committed or entry.answered or entry.level == Durability.MEMORY
             if entry.failed is not None and not answered:
                 entry.failed(refusal)
                 entry.failed, entry.refused = None, True

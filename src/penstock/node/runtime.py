@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from penstock.engine.engine import Engine, Output
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
+from penstock.node.early import Early, SendAlone
 from penstock.node.linger import Linger
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
 from penstock.store.flush import INLINE_BYTES, Flush, Sync
+from penstock.wire.entry import Entry
 
 INLINE_TURNS = 8  # before other events get their turn
+EARLY_BYTES = 1 << 20  # of a flush whose answers may leave early: after more the loop is awake
 
 Deliver = Callable[[list[Output]], None]
 
@@ -43,6 +47,9 @@ class Runtime:
         self.deliver: Deliver = list.clear  # the server's
         self.carrier: Carrier | None = None  # in a cluster
         self.relieve: Callable[[], None] = _nothing  # called when there may be room again
+        self.send_alone: SendAlone | None = None  # from the journal's thread; see `early`
+        self.sent_alone: Callable[[int, int], None] = _ignore  # told of so many answers by that
+        self._syncing: Early | None = None
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
         self._journal = Worker(self._loop, "penstock-journal")
@@ -56,6 +63,11 @@ class Runtime:
         self._stopping = False
         self._stopped = False
         self.failed: BaseException | None = None  # a defect: nothing is done any more
+
+    def catch_up(self) -> None:
+        """Takes note of what the journal's thread has done. Call before a request is looked at:
+        whoever sent it may have an answer that left early."""
+        self._journal.catch_up()
 
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.
@@ -105,9 +117,14 @@ class Runtime:
             self.fail(defect)
 
     def _write(self, flush: Flush) -> None:
-        self._journal.submit(flush.run, lambda error: self._flushed(flush, error))
+        early = self._early_of(flush.entries) if flush.sync and flush.bytes <= EARLY_BYTES else None
+        report = partial(self._flushed, flush, early)
+        self._journal.submit(flush.run, report, None if early is None else early.send)
 
-    def _flushed(self, flush: Flush, error: BaseException | None) -> None:
+    def _flushed(
+        self, flush: Flush, early: Early | None, error: BaseException | None
+    ) -> None:
+        self._left_early(early)
         if error is None or isinstance(error, DiskError):
             self._end_flush(flush, error)
             self._idle.set()
@@ -116,6 +133,8 @@ class Runtime:
             self.fail(error)
 
     def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
+        if error is not None:  # what a sync was to confirm may be refused now
+            self._left_early(self._syncing)
         try:
             self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
         except Exception as defect:  # others in this flush would never get their answers
@@ -124,9 +143,31 @@ class Runtime:
     def _sync(self, now_us: int) -> None:
         sync = self.engine.next_sync(now_us)
         if sync is not None:
-            self._journal.submit(sync.run, lambda error: self._synced(sync, error))
+            early = self._syncing = self._early_of()
+            report = partial(self._synced, sync, early)
+            self._journal.submit(sync.run, report, None if early is None else early.send)
 
-    def _synced(self, sync: Sync, error: BaseException | None) -> None:
+    def _early_of(self, entries: Sequence[Entry] = ()) -> Early | None:
+        """What may leave early when these are safe, and all that wait for a sync. In a cluster it
+        is not the disk alone that makes them so."""
+        if self.carrier is not None or self.send_alone is None:
+            return None
+        early = Early([*self.engine.journal.waiting(), *entries], self.send_alone)
+        return early if early else None
+
+    def _left_early(self, early: Early | None) -> None:
+        """Nothing more leaves by itself; what did is told."""
+        if early is not None:
+            early.end()
+            for connection, answers in early.sent:
+                self.sent_alone(connection, answers)
+            if early.sent and self.linger is not None:
+                self.linger.answered()
+            early.sent.clear()
+
+    def _synced(self, sync: Sync, early: Early | None, error: BaseException | None) -> None:
+        self._left_early(early)
+        self._syncing = None
         if error is not None and not isinstance(error, DiskError):
             self.fail(error)
             return
@@ -242,6 +283,10 @@ class Runtime:
 
 def _nothing() -> None:
     """Until a server is there."""
+
+
+def _ignore(_: int, __: int) -> None:
+    """The same."""
 
 
 def _run(flush: Flush) -> DiskError | None:

@@ -12,6 +12,7 @@ from typing import cast
 from penstock.engine.engine import Output
 from penstock.errors import PenstockError, ProtocolError, UnavailableError
 from penstock.near import BACKLOG, listen_near, widen
+from penstock.node.early import descriptor_of, send_alone
 from penstock.node.runtime import Runtime
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME, Flag, Splitter, Verb, error_frame
@@ -48,6 +49,8 @@ class Server:
         self._last = 0
         self._clients = 0  # connections that have said who they are
         runtime.deliver = self.deliver
+        runtime.send_alone = self.send_alone
+        runtime.sent_alone = self.sent_alone
         runtime.relieve = self.relieve
         runtime.on_failure.append(self.give_up)
         self.accept_peer: AcceptPeer | None = None  # in a cluster
@@ -129,6 +132,17 @@ class Server:
         if connection is not None:
             connection.send(outputs)
 
+    def send_alone(self, number: int, data: bytes) -> bool:
+        """Sends answers at once, if nothing else is to be sent; from any thread. Whether it did."""
+        connection = self.connections.get(number)
+        return connection is not None and connection.send_alone(data)
+
+    def sent_alone(self, number: int, answers: int) -> None:
+        """So many answers were sent by that; on the loop."""
+        connection = self.connections.get(number)
+        if connection is not None:
+            connection.answered(answers)
+
     def relieve(self) -> None:
         """Reads again from those that had to wait, if there is room."""
         if self.paused and not self.runtime.engine.busy:
@@ -152,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unanswered = 0
         self._paused_reading = False
         self._slow = False  # it does not take what is sent
+        self._descriptor = -1  # for answers that leave early, if they can
         self._hello: asyncio.TimerHandle | None = None
 
     # --- asyncio ---------------------------------------------------------------------------
@@ -163,6 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         if connected is not None:
             keep_alive(connected)
             widen(connected)
+            self._descriptor = descriptor_of(self._transport)
         number = self._server.admit(self)
         if number is None:
             self._turn_away()
@@ -213,6 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._hello is not None:
             self._hello.cancel()
         self._lost = True
+        self._descriptor = -1
         self._backlog.clear()
         self._server.paused.discard(self)
         if self._let_in:
@@ -259,6 +276,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._going_on = False
         runtime, backlog = self._runtime, self._backlog
+        runtime.catch_up()
         if runtime.linger is not None:
             runtime.linger.requested()
         engine, now_us = runtime.engine, runtime.clock.now_us()
@@ -301,6 +319,18 @@ class Connection(asyncio.BufferedProtocol):
         if close:
             self._backlog.clear()
             self._transport.close()
+
+    def send_alone(self, data: bytes) -> bool:
+        """See `Server.send_alone`."""
+        if self._descriptor < 0 or self._lost:
+            return False
+        return send_alone(self._transport, self._descriptor, data)
+
+    def answered(self, answers: int) -> None:
+        """So many requests were answered otherwise than by `send`."""
+        self._unanswered -= answers
+        if self._paused_reading:
+            self.update_reading()
 
     def _is_crowded(self) -> bool:
         engine = self._runtime.engine

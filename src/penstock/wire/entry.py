@@ -21,6 +21,8 @@ class Entry:
     synced. `done` is for the caller: the journal hands the entry back and does not call it.
     `answer` is called before `done`: whoever waits for it need not wait for what follows from it;
     unless it is `in_turn`, as others wait for what follows.
+    `reply` is that answer, or what `done` would deliver, and the connection it is for, if it is
+    known beforehand: then it may leave as soon as the disk has the entry, which is `answered` then.
     `failed` tells whoever waits that the disk refuses; the entry stays in line all the same, and is
     `refused` from then on: nobody waits for it any more.
     """
@@ -37,7 +39,9 @@ class Entry:
     failed: Callable[[PenstockError], None] | None = None
     location: int = 0
     length: int = 0
+    reply: tuple[int, bytes] | None = None
     committed: bool = False
+    answered: bool = False
     refused: bool = False
     in_turn: bool = False
     patient: bool = False  # nobody waits for it: no sync is begun for its sake, for a while

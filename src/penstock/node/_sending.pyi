@@ -1,0 +1,3 @@
+from penstock.wire.buffers import Buffer
+
+def send_alone(transport: object, fd: int, data: Buffer, /) -> bool: ...

@@ -1,0 +1,82 @@
+"""Answers that leave from the journal's thread, as soon as what they confirm is on the disk.
+
+Otherwise that thread wakes the loop, and the loop answers: to be woken takes as long as half a sync
+of a good disk. The loop hears of it all the same, and before it looks at anything that a client
+says after that: whoever has such an answer finds what it confirms.
+
+It needs the compiled `_sending` and uvloop, whose transports write with the GIL held or not at all;
+otherwise, and whenever something else waits to be sent, the loop answers as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from penstock.wire.entry import Entry
+from penstock.wire.frames import Flag
+
+COMPILED = False  # whether answers can leave early
+if not os.environ.get("PENSTOCK_PURE"):
+    with suppress(ImportError):
+        from penstock.node import _sending
+
+        COMPILED = True
+
+MOST_ANSWERS = 64  # at a time: where there are more, the loop is awake
+_FLAGS_AT = 5  # in a frame
+SendAlone = Callable[[int, bytes], bool]  # to a connection; whether it did
+
+
+def descriptor_of(transport: asyncio.Transport) -> int:
+    """Of a transport that `send_alone` may be used with; -1 if it may not."""
+    if not COMPILED or not type(transport).__module__.startswith("uvloop"):
+        return -1
+    connected = transport.get_extra_info("socket")
+    return -1 if connected is None else int(connected.fileno())
+
+
+def send_alone(transport: asyncio.Transport, descriptor: int, data: bytes) -> bool:
+    """Sends from any thread, if nothing else waits to be sent and there is room; whether it did.
+    It never waits. Should only part of it be taken, which ends the connection, it did not."""
+    return _sending.send_alone(transport, descriptor, data)
+
+
+class Early:
+    """The answers that one trip to the disk makes due: `send` is called in a thread after it, `end`
+    on the loop, which may come first."""
+
+    def __init__(self, entries: Iterable[Entry], send: SendAlone) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._over = False
+        self._answers: dict[int, list[Entry]] = {}
+        for entry in entries:
+            over = entry.refused or (entry.answer is None and entry.done is None)
+            if entry.reply is not None and not over:
+                self._answers.setdefault(entry.reply[0], []).append(entry)
+        self.sent: list[tuple[int, int]] = []
+        """Connections, and how many of their requests were answered; once it has ended."""
+
+    def __bool__(self) -> bool:
+        """Whether there are some, and not so many that the loop is awake anyway."""
+        return 0 < sum(map(len, self._answers.values())) <= MOST_ANSWERS
+
+    def send(self) -> None:
+        """Sends what can be sent."""
+        with self._lock:
+            for connection, entries in self._answers.items() if not self._over else ():
+                answers = [entry.reply[1] for entry in entries if entry.reply is not None]
+                if self._send(connection, b"".join(answers)):
+                    asked = sum(answer[_FLAGS_AT] & Flag.RESPONSE for answer in answers)
+                    self.sent.append((connection, asked))
+                    for entry in entries:
+                        entry.answered = True
+
+    def end(self) -> None:
+        """From now on nothing is sent any more, and `answered` of the entries says what was."""
+        with self._lock:
+            self._over = True
