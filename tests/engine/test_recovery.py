@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Fabric, Message, Queue
+from penstock.core.records import Kind
 from penstock.embedded import Inline, embed
 from penstock.engine.recovery import open_engine
 from penstock.errors import DamagedError
@@ -142,6 +143,32 @@ def test_a_record_that_cannot_be_read_stops_the_start_unless_it_is_accepted() ->
     assert engine.recovered["damages"]
 
 
+def test_messages_whose_record_is_lost_are_named_and_not_passed_over() -> None:
+    """A reader of a topic must not find the next ones as if nothing had been between."""
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk, shards=1)
+    queue, topic = fabric.queue("q"), fabric.topic("t", partitions=1)
+    for value in (b"zero", b"lost-one", b"two"):
+        queue.push(b"queued-" + value)
+        topic.publish(value)
+    disk = crash(fabric, disk)
+    journal = next(data for name, data in disk.files.items() if name.startswith("j-"))
+    for lost in (b"queued-lost-one", b"lost-one"):
+        at = journal.rfind(b"PSR1", 0, journal.rfind(lost))
+        journal[at + 33] ^= 0xFF
+    engine = open_engine(disk, clock.now_us(), 1, accept_damage=True)
+    with embed(Inline(engine, disk, clock), 5.0, "default") as again:
+        topic = again.topic("t")
+        read = iter(topic.read(0, 0))
+        assert next(read).values == [b"zero"]
+        with pytest.raises(DamagedError, match="offsets 1 to 1"):
+            next(read)
+        assert [row.value for batch in topic.read(0, 2) for row in batch] == [b"two"]
+        assert topic.publish(b"three").base == 3
+        assert len(again.queue("q").pop_many(10)) == 2
+        assert again.stats()["damaged"] == 2
+
+
 def test_what_comes_after_a_lost_first_batch_is_served() -> None:
     """The lease of what is lost says nothing of what was pushed later."""
     disk, clock = MemoryDisk(), FakeClock()
@@ -222,6 +249,38 @@ def test_a_lease_over_several_batches_stands_without_the_one_that_is_lost() -> N
             assert left.stats()["messages"] == len(expected)
             clock.advance(31)
             assert sorted(message.value for message in left.pop_many(100)) == expected
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["singles", "batches"])
+def test_what_was_acked_stays_so_although_the_record_of_its_lease_is_lost(several: bool) -> None:
+    """And what was leased and acked after that stays so as well; what was not comes again."""
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk, shards=1)
+    queue = fabric.queue("q", lease=30)
+    sent = [b"%02d" % number for number in range(20)]
+    queue.push_many(sent, batch=5 if several else 1)
+    for _ in range(4):
+        leased = queue.pop_many(4)
+        for message in leased[::2]:
+            message.ack()
+        queue.flush()
+    stored = crash(fabric, disk)
+    name = next(name for name in stored.files if name.startswith("j-"))
+    starts = [found.start() for found in re.finditer(b"PSR1", stored.files[name])]
+    grants = [start for start in starts if stored.files[name][start + 26] == Kind.GRANT]
+    assert len(grants) == 4
+    for start in grants[:-1]:  # the last is in the end that a crash may tear off
+        broken = MemoryDisk()
+        broken.files = {each: bytearray(data) for each, data in stored.files.items()}
+        broken.files[name][start + 33] ^= 0xFF
+        engine = open_engine(broken, clock.now_us(), 1, accept_damage=True)
+        assert len(engine.recovered["damages"]) == 1, engine.recovered["damages"]
+        with embed(Inline(engine, broken, clock), 5.0, "default") as again:
+            left = again.queue("q")
+            assert left.stats()["messages"] == 12
+            clock.advance(31)
+            found = sorted(message.value for message in left.pop_many(100))
+            assert found == [*sent[1:16:2], *sent[16:]]
 
 
 def test_a_damaged_message_that_was_acknowledged_does_not_stop_the_start() -> None:

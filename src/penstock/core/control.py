@@ -168,9 +168,11 @@ class Control:
             have["partitions"] = wanted["partitions"]  # it had so many once, and has grown since
         if other := [name for name, value in wanted.items() if have.get(name) != value]:
             shown = ", ".join(f"{name}={have.get(name)!r}" for name in other)
+            grows = other == ["partitions"]
+            change = "grow() adds partitions" if grows else "configure() changes it"
             raise ExistsError(
                 f"{stream.info.kind} {stream.info.name!r} exists with {shown}",
-                advice="Open it without these settings, or change them with configure().",
+                advice=f"Open it without saying so; {change}.",
             )
 
     def delete(self, call: m.Delete) -> Entry | None:
@@ -308,7 +310,9 @@ def check_options(kind: str, options: dict[str, Any], clustered: bool = False) -
         if isinstance(value, int) and not 0 <= value <= MAX_SETTING:
             raise InvalidError(f"settings of a {kind}: {name} is 0 to {MAX_SETTING:,}")
     if isinstance(checked, m.QueueOptions) and not 0 < checked.lease_ms <= MAX_LEASE_MS:
-        raise InvalidError(f"settings of a queue: lease_ms is 1 to {MAX_LEASE_MS:,}")
+        raise InvalidError(
+            f"the lease of a queue is more than 0 and at most {MAX_LEASE_MS // 1000:,} seconds"
+        )
     if isinstance(checked, m.QueueOptions) and checked.ordered not in ("no", "queue", "key"):
         raise InvalidError(f'ordered {checked.ordered!r}: use "no", "queue" or "key"')
     if isinstance(checked, m.QueueOptions) and checked.gangs and checked.ordered != "no":

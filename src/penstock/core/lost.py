@@ -7,12 +7,12 @@ has stored is lost as well; what they say of the rest counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.lanes import LANE_SHIFT
-from penstock.core.runs import full, window
+from penstock.core.runs import Run, full, window
 from penstock.wire.limits import MAX_PRIORITY
 
 if TYPE_CHECKING:
@@ -42,11 +42,14 @@ class Lost:
         return lost
 
 
-def missed(queue: QueueShard, base: int) -> None:
-    """The shard is torn: whatever was between the last batch of a lane and `base` is lost."""
+def missed(queue: QueueShard, base: int) -> int:
+    """The shard is torn: whatever was between the last batch of a lane and `base` is lost. How many
+    messages that is."""
     end = queue.lane(MAX_PRIORITY - (base >> LANE_SHIFT)).end
-    if base > end:
-        queue.lost(end, base - end)
+    if base <= end:
+        return 0
+    queue.lost(end, base - end)
+    return base - end
 
 
 def gives_lost(queue: QueueShard, given: Given, torn: bool) -> bool:
@@ -55,6 +58,8 @@ def gives_lost(queue: QueueShard, given: Given, torn: bool) -> bool:
     if torn:
         missed(queue, position + span)
         _missed_at(queue, position, span)
+        if position not in queue.returned.runs and position not in queue.delayed.runs:
+            _leased_unseen(queue, position)
     lost = bool(queue.damage) and queue.damage.among(position, span) == full(span)
     if lost:
         queue.leases.skip(given.number)
@@ -74,8 +79,48 @@ def _missed_at(queue: QueueShard, position: int, span: int) -> None:
         queue.damage.add(position, after - position)
 
 
-def changes_lost(queue: QueueShard, change: Change) -> bool:
-    """Whether a logged change is about lost messages only, and so says nothing."""
+def _leased_unseen(queue: QueueShard, end: int) -> None:
+    """Fresh messages before a position that was leased: they were leased before, and the record of
+    that is lost. They are ready again, unless what follows says that they were acknowledged."""
+    if queue.keys is not None or queue.gangs is not None:  # none of them is fresh
+        return
+    lane = queue.lane_of(end - 1)
+    while lane.fresh:
+        lane.pass_skips()
+        stored = lane.index.find(lane.cursor)
+        if stored is None or lane.cursor >= end:
+            return
+        span = min(stored.base + stored.span, end) - lane.cursor
+        queue.returned.add(Run(lane.cursor, full(span), 1))
+        lane.cursor += span
+        lane.fresh -= span
+
+
+def _settled_unseen(queue: QueueShard, change: Change) -> None:
+    """A change to a lease of which the record is lost: what it acknowledges is over."""
+    _leased_unseen(queue, change.position + change.span)
+    if change.op == Op.ACK:
+        for position, count in _stretches(change.position, change.mask or full(change.span)):
+            for run in queue.returned.drop(position, count):
+                queue.finish(run)
+
+
+def _stretches(position: int, mask: int) -> Iterator[tuple[int, int]]:
+    """The neighbouring positions of a mask: where they begin, and how many they are."""
+    while mask:
+        gap = (mask & -mask).bit_length() - 1
+        position, mask = position + gap, mask >> gap
+        count = (~mask & mask + 1).bit_length() - 1
+        yield position, count
+        position, mask = position + count, mask >> count
+
+
+def changes_lost(queue: QueueShard, change: Change, torn: bool = False) -> bool:
+    """Whether a logged change is about lost messages, or a lost lease, only, and so says nothing
+    but what is done here."""
+    if torn and change.grant and change.grant not in queue.leases.grants:
+        _settled_unseen(queue, change)
+        return True
     if not queue.damage or change.op == Op.PURGE:  # its position is where the purge ended
         return False
     lost = queue.damage.among(change.position, change.span)

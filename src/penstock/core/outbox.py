@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import takewhile
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from penstock.core.records import Edge
+from penstock.core.records import AllDelivered, Delivered, Edge, Folds
 from penstock.errors import LimitError, ProtocolError
 from penstock.wire import messages as m
 
@@ -109,6 +109,12 @@ def read_part(packed: Packed) -> Part:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ProtocolError(f"a part that cannot be read: {error}") from error
     return part
+
+
+class HasOutbox(Protocol):
+    """A shard."""
+
+    outbox: Outbox
 
 
 TxnPart = m.TxnSettle | m.TxnCommit | m.TxnWrite | m.TxnPush | m.TxnHold
@@ -239,3 +245,15 @@ class Outbox:
             part = Packed._make(packed)
             outbox.add(target, part.number, part.index, read_part(part))
         return outbox
+
+
+def _delivered(shard: HasOutbox, note: Delivered, number: int, now_us: int) -> None:
+    shard.outbox.delivered(note.target, note.number, note.index)
+
+
+def _all_delivered(shard: HasOutbox, note: AllDelivered, number: int, now_us: int) -> None:
+    for part in note.parts:
+        shard.outbox.delivered(*part)
+
+
+OUTBOX_NOTES: Folds = {Delivered: _delivered, AllDelivered: _all_delivered}

@@ -82,6 +82,15 @@ class Partition:
         self.tail = max(self.tail, self.end)
         self.damage.append((base, count))
 
+    def missed(self, base: int) -> int:
+        """Its shard is torn: whatever was between the last batch and `base` is lost. How many
+        messages that is."""
+        if base <= self.end:
+            return 0
+        count = base - self.end
+        self.lost(self.end, count)
+        return count
+
     def began(self, offset: int) -> None:
         """A growth added it, and its parent was sealed at this offset: here it goes on."""
         if not self.opened:

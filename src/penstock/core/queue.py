@@ -241,7 +241,7 @@ class QueueShard:
             return
         del self._held_at[run.position]
         if finished:
-            self._finish(run)
+            self.finish(run)
         else:
             self.returned.add(run)
 
@@ -326,7 +326,7 @@ class QueueShard:
         else:
             run = self.dead.pop(change.position)
             if op == Op.BURY:
-                self._finish(run)
+                self.finish(run)
             elif self.keys is None:
                 self.returned.add(Run(run.position, run.mask))
             else:
@@ -349,7 +349,7 @@ class QueueShard:
         if run is None:
             return
         if op == _ACK:
-            self._finish(run)
+            self.finish(run)
             return
         for position, mask in self.lane_of(run.position).index.parts(run.position, run.mask):
             part = Run(position, mask, run.deliveries - (change.op == Op.RETURN))
@@ -365,7 +365,8 @@ class QueueShard:
         if self.keys is not None:
             self._next_of_key(run, self.keys.bury)
 
-    def _finish(self, run: Run) -> None:
+    def finish(self, run: Run) -> None:
+        """Messages are over; they must not wait anywhere any more."""
         messages = run.messages
         freed = self.lane_of(run.position).index.finish_run(run.position, run.mask, messages)
         self.kept_messages -= messages
@@ -391,13 +392,13 @@ class QueueShard:
         self.forget_ttls(position)
         lane = self.lane_of(position)
         for run in self.returned.drop(position, span) + self.delayed.drop(position, span):
-            self._finish(run)
+            self.finish(run)
         start = max(lane.cursor, position)
         fresh = position + span - start
         if position in lane.skips or fresh <= 0 or position + span > lane.end:
             return
         lane.fresh -= fresh
-        self._finish(Run(start, full(fresh)))
+        self.finish(Run(start, full(fresh)))
         if start == lane.cursor:
             lane.cursor += fresh
         else:
@@ -409,9 +410,9 @@ class QueueShard:
         if self.keys is not None:
             for position in self.keys.behind():
                 if position < end:
-                    self._finish(Run(position, 1))
+                    self.finish(Run(position, 1))
         for run in self.returned.drop(start, end - start) + self.delayed.drop(start, end - start):
-            self._finish(run)
+            self.finish(run)
         while lane.fresh:
             lane.pass_skips()
             if lane.cursor >= end:  # pushed before, but not visible yet when it was decided
@@ -422,4 +423,4 @@ class QueueShard:
             lane.fresh -= span
             run = Run(lane.cursor, full(span))
             lane.cursor += span
-            self._finish(run)
+            self.finish(run)

@@ -15,7 +15,7 @@ from penstock.core.epochs import Epochs
 from penstock.core.holds import Watchers, came
 from penstock.core.index import Stored
 from penstock.core.lost import changes_lost, gives_lost, missed
-from penstock.core.outbox import Outbox, parts_of
+from penstock.core.outbox import OUTBOX_NOTES, Outbox, parts_of
 from penstock.core.partition import Partition
 from penstock.core.partition_notes import PARTITION_NOTES
 from penstock.core.publications import PUBLICATION_NOTES, Publications
@@ -174,13 +174,21 @@ class Shard:
             self.staging.stored(meta, header, location, length)
             return
         if definition.info.kind == "topic":
-            self.partition(meta.stream, meta.partition).stored(header, location, length)
+            partition = self.partition(meta.stream, meta.partition)
+            if self.torn:
+                self._gap(meta, partition.missed(header.base))
+            partition.stored(header, location, length)
             return
         queue = self.queue(meta.stream)
         if self.torn:
-            missed(queue, header.base)
+            self._gap(meta, missed(queue, header.base))
         keys = batch.keys if queue.keys is not None else None
         queue.stored(header, location, length, keys, meta.id if meta.held else None)
+
+    def _gap(self, meta: PushMeta, count: int) -> None:
+        """So many messages before a batch are lost with their records."""
+        if count:
+            self.damaged.append((meta.stream, meta.partition, meta.base - count, count))
 
     def lost(self, meta: PushMeta) -> None:
         """A batch is damaged: its positions stay used, nobody is given what is there."""
@@ -268,7 +276,7 @@ class Shard:
             if stream in self.streams:
                 queue = self.queue(stream)
                 for change in changes:
-                    if not changes_lost(queue, change):
+                    if not changes_lost(queue, change, self.torn):
                         queue.changed(change, now_us)
 
     def restart(self, now_us: int, first_grant: int) -> None:
@@ -425,23 +433,13 @@ def _forgotten(shard: Shard, note: records.Forgotten, number: int, now_us: int) 
     shard.queues.pop(note.stream, None)
 
 
-def _delivered(shard: Shard, note: records.Delivered, number: int, now_us: int) -> None:
-    shard.outbox.delivered(note.target, note.number, note.index)
-
-
-def _all_delivered(shard: Shard, note: records.AllDelivered, number: int, now_us: int) -> None:
-    for part in note.parts:
-        shard.outbox.delivered(*part)
-
-
 _NOTED: dict[type, Callable[[Shard, Any, int, int], None]] = {
     records.Written: _written,
     records.Removed: _removed,
     **PARTITION_NOTES,
     records.Registered: _registered,
     records.Forgotten: _forgotten,
-    records.Delivered: _delivered,
-    records.AllDelivered: _all_delivered,
+    **OUTBOX_NOTES,
     **SESSION_NOTES,
     **STAGING_NOTES,
     **PUBLICATION_NOTES,
