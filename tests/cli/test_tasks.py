@@ -23,6 +23,8 @@ class Scene:
         self.bill.result(LONG_S)
         self.bad = app.submit(shop.refuse, 13)
         assert self.bad.exception(LONG_S) is not None
+        self.unkept = app.submit(shop.refuse, 14, keep=0)
+        assert self.unkept.exception(LONG_S) is not None
         self.running = app.submit(shop.wait)
         self.child = app.submit(shop.total, [self.running])
         assert shop.begun.wait(LONG_S)
@@ -45,13 +47,13 @@ def scene(node_url: str) -> Iterator[Scene]:
 
 def test_top(run: Run, scene: Scene):
     told = run("tasks", "top", "shop", "--once", "--json", "--interval", "50ms").json
-    assert told["counts"] == {"ready": 0, "delayed": 0, "held": 1, "leased": 1, "dead": 1}
+    assert told["counts"] == {"ready": 0, "delayed": 0, "held": 1, "leased": 1, "dead": 2}
     assert {row["function"].rpartition(":")[2] for row in told["functions"]} >= {"price", "total"}
     (worker,) = told["workers"]
-    assert (worker["running"], worker["failed"], worker["kind"]) == (1, 1, "thread")
+    assert (worker["running"], worker["failed"], worker["kind"]) == (1, 2, "thread")
     assert told["left_rate"] == 0
     text = run("tasks", "top", "shop", "--once", "--interval", "50ms").out
-    assert text.startswith("shop: 0 ready   0 delayed   1 held   1 leased   1 dead")
+    assert text.startswith("shop: 0 ready   0 delayed   1 held   1 leased   2 dead")
     assert worker["worker"] in text
     assert "1 of 2" in text
 
@@ -66,6 +68,8 @@ def test_show(run: Run, scene: Scene):
     assert "attempt 1 of 1" in text
     assert "it is among the dead letters" in text
     assert "Traceback" in text
+    gone = run("tasks", "show", "never heard of", "-t", "shop")
+    assert (gone.code, "unknown" in gone.out) == (1, True)
 
 
 def test_explain(run: Run, scene: Scene):
@@ -75,7 +79,9 @@ def test_explain(run: Run, scene: Scene):
     text = run("tasks", "explain", scene.running.id.hex(), "-t", "shop").out
     assert text.startswith("running\n- ")
     assert "has been running it for" in text
-    assert run("tasks", "explain", "never heard of", "-t", "shop").out.startswith("unknown\n")
+    gone = run("tasks", "explain", "never heard of", "-t", "shop")
+    assert gone.out.startswith("unknown\n")
+    assert gone.code == 1
 
 
 def test_graph(run: Run, scene: Scene):
@@ -96,17 +102,19 @@ def test_graph(run: Run, scene: Scene):
 def test_timeline(run: Run, scene: Scene, tmp_path: Path):
     out = tmp_path / "run.svg"
     text = run("tasks", "timeline", "shop", "--out", str(out)).out
-    assert "5 tasks, 1 failed, in " in text
+    assert "6 tasks, 2 failed, in " in text
     assert ElementTree.parse(out).getroot().tag.endswith("svg")
     told = run("tasks", "timeline", "shop", "--json").json
-    assert told["tasks"] == sum(lane["tasks"] for lane in told["lanes"]) == 5
+    assert told["tasks"] == sum(lane["tasks"] for lane in told["lanes"]) == 6
     assert "no outcome can be read" in run("tasks", "timeline", "shop", "--last", "0s").out
 
 
 def test_dead_tasks(run: Run, scene: Scene):
-    (told,) = run("tasks", "dead", "shop", "--json").json
-    assert told["id"] == scene.bad.id.hex()
-    assert told["error"] == "ValueError: no price for item 13"
+    told = run("tasks", "dead", "shop", "--json").json
+    assert {row["id"] for row in told} == {scene.bad.id.hex(), scene.unkept.id.hex()}
+    assert sorted(row["error"] for row in told) == [
+        "ValueError: no price for item 13", "ValueError: no price for item 14"
+    ]  # fmt: skip
     assert "ValueError" in run("tasks", "dead", "shop").out
 
 

@@ -15,6 +15,7 @@ from tests.tasks.tiny_worker import TinyWorker
 import penstock
 from penstock.errors import (
     ClosedError,
+    ConflictError,
     ExistsError,
     InvalidError,
     NotFoundError,
@@ -99,6 +100,17 @@ def test_terms_travel_with_the_call(fabric: penstock.Fabric, app: penstock.TaskA
     assert (declared.keep_ms, declared.reply >= 0) == (60_000, True)
     assert (said.retries, said.timeout_ms, said.keep_ms) == (0, 1500, 0)
     assert (posted.keep_ms, posted.reply) == (3_600_000, -1)
+
+
+def test_a_name_of_another_functions_task_is_told(
+    fabric: penstock.Fabric, app: penstock.TaskApp
+) -> None:
+    with TinyWorker(fabric) as worker:
+        assert app.submit(functions.square, 3, task_id="nightly").result(WAIT_S) == 9
+        other = app.submit(functions.total, [1], task_id="nightly")
+        with pytest.raises(ConflictError, match=r"called .*:square, not .*:total"):
+            other.result(WAIT_S)
+        assert len(worker.ran) == 1
 
 
 def test_priorities_and_delays_are_the_queues(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.tasks.watching.shells import TaskWatcher
 
 ID_DIGITS = 32
+UNKNOWN = "unknown"  # the state of a task that nothing is left of, or that never was
 
 app = new_app("Tasks: where they are and why, who runs them, and how a run went.")
 
@@ -67,6 +68,8 @@ def show(here: Here, task: TaskName, tasks: OfTasks = "default") -> None:
     with _watching(here, tasks) as watcher:
         status = watcher.status(_task(task))
     here.output.record(status_json(status), status_text(status))
+    if status.state == UNKNOWN:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -80,6 +83,8 @@ def explain(here: Here, task: TaskName, tasks: OfTasks = "default") -> None:
         lines += [f"- {why}", f"  {advice}"] if advice else [f"- {why}"]
     reasons = [reason._asdict() for reason in told.reasons]
     here.output.record({"state": told.state, "reasons": reasons}, "\n".join(lines))
+    if told.state == UNKNOWN:
+        raise typer.Exit(1)
 
 
 @app.command()

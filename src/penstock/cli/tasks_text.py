@@ -51,7 +51,9 @@ def status_text(status: TaskStatus) -> str:
     """For people."""
     lines = [f"{shown(status.id)}  {status.state}  {status.function}".rstrip()]
     if status.attempt:
-        allowed = "" if status.retries is None else f" of {status.retries + 1:,}"
+        # Those that ended with their executor come on top of its own.
+        most = 0 if status.retries is None else status.retries + 1
+        allowed = f" of {most:,}" if status.attempt <= most else ""
         worker = f", on {status.worker}" if status.worker else ""
         lines.append(f"attempt {status.attempt:,}{allowed}{worker}")
     for stage in status.stages:

@@ -215,7 +215,7 @@ class TaskApp(Watched, Closing):
         self._portal.soon(lambda: self._link.wait_for_kept(future.id, future))
         return future
 
-    def attend(self, future: TaskFuture[Any], timeout: float | None) -> float | None:
+    def _attend(self, future: TaskFuture[Any], timeout: float | None) -> float | None:
         """For its futures: waits for one, if it is up to this thread to do that; what is left of
         `timeout`."""
         return self._direct.wait(future, timeout)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.errors import PenstockError
+from penstock.errors import ConflictError, PenstockError
 from penstock.tasks.codec import Codec, Parent
 from penstock.tasks.envelope import Status, TaskOutcome
 from penstock.tasks.errors import TaskCancelledError
@@ -63,6 +63,7 @@ class TaskHandle(Parent):
         value: Any = None
         error: PenstockError | None
         try:
+            self._check_function(outcome.function)
             error = error_of(task, outcome)
             if error is None:
                 value = self._codec.unpack(outcome.result, large)
@@ -72,6 +73,13 @@ class TaskHandle(Parent):
         self.outcome = outcome
         self._resolve(value, error)
         return False
+
+    def _check_function(self, ran: str) -> None:
+        if self.function and ran and ran != self.function:
+            raise ConflictError(
+                f"the task of this name called {ran}, not {self.function}, which was not run",
+                advice="Choose another task_id: the same one is the same task.",
+            )
 
     def fail(self, task: bytes, error: PenstockError) -> None:
         """No outcome will come."""
@@ -94,7 +102,7 @@ class TaskHandle(Parent):
 class App(Protocol):
     """The blocking app."""
 
-    def attend(self, future: TaskFuture[Any], timeout: float | None) -> float | None:
+    def _attend(self, future: TaskFuture[Any], timeout: float | None) -> float | None:
         """Waits for a future, if it is up to this thread to do that; what is left of `timeout`."""
 
     def cancel(self, task: Parent) -> bool:
@@ -130,7 +138,7 @@ class TaskFuture(TaskHandle, Future[R]):
             raise self._late(timeout) from None
 
     def _left(self, timeout: float | None) -> float | None:
-        return timeout if self.done() else self._app.attend(self, timeout)
+        return timeout if self.done() else self._app._attend(self, timeout)
 
     def cancel(self) -> bool:
         """Asks that the task be cancelled.

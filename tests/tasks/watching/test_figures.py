@@ -58,6 +58,15 @@ def test_every_attempt_is_counted_once() -> None:
     assert passages.told() == told
 
 
+def test_an_attempt_that_was_ended_from_outside_counts_too() -> None:
+    passages = Passages()
+    passages.broken("slow")
+    passages.ended("slow", 1, 2)
+    told = passages.told()["slow"]
+    assert (told.attempts, told.failed) == (2, 1)
+    assert sum(told.took.values()) == 1, "nobody knows how long the other took"
+
+
 def test_functions_beyond_the_bound_are_told_of_together() -> None:
     passages = Passages()
     for number in range(MAX_FUNCTIONS + 7):

@@ -86,6 +86,20 @@ def test_unknown_and_undeclared_functions(caller: Caller, start_worker: StartWor
     assert caller.value(found) == 1
 
 
+def test_a_function_that_another_worker_has_is_left_to_it(
+    caller: Caller, start_worker: StartWorker
+):
+    """It is given back, and that is no attempt; what nobody has fails all the same."""
+    start_worker("--concurrency", "2")
+    start_worker("--concurrency", "1", "--allow", "work_functions")
+    tasks = caller.submit_all("undeclared", [(number,) for number in range(20)], retries=0)
+    found = caller.collect(tasks)
+    assert [caller.value(each) for each in found] == list(range(20))
+    assert {each.attempt for each in found} == {1}
+    (unknown,) = caller.collect([caller.submit("nowhere")])
+    assert unknown.status == Status.FAILED
+
+
 def test_a_time_limit_ends_the_attempt_and_nothing_else(
     caller: Caller, start_worker: StartWorker
 ):

@@ -152,10 +152,15 @@ class Observer:
         return laid_out(outcomes.values(), since_us)
 
     async def dead(self, limit: int = 100) -> list[tuple[TaskCall, TaskOutcome | None]]:
-        """The oldest tasks among the dead letters, each with its outcome if that is kept."""
+        """The oldest tasks among the dead letters, each with its outcome, if that is kept or was
+        told to whoever waited for it in the last hour."""
         calls = await self._searching.dead(limit)
         outcomes = await asyncio.gather(*[self._outcomes.kept(call.task) for call in calls])
-        return list(zip(calls, outcomes, strict=True))
+        told = {} if all(outcomes) else await self._outcomes.last()
+        return [
+            (call, outcome or told.get(call.task))
+            for call, outcome in zip(calls, outcomes, strict=True)
+        ]
 
 
 def _node_of(task: bytes, outcome: TaskOutcome | None) -> Node:

@@ -52,6 +52,16 @@ class Passages:
         name = function if function in self._samples else OTHERS
         self._told.setdefault(name, Passage()).failed += 1
 
+    def broken(self, function: str) -> None:
+        """An attempt was ended from outside, or its executor has died: how long it took is not
+        known."""
+        known = function in self._samples or len(self._samples) < MAX_FUNCTIONS
+        name = function if known else OTHERS
+        self._samples.setdefault(name, [])
+        passage = self._told.setdefault(name, Passage())
+        passage.attempts += 1
+        passage.failed += 1
+
     def told(self) -> dict[str, Passage]:
         """All figures. Do not keep them: they are counted on."""
         for function, samples in self._samples.items():

@@ -150,6 +150,8 @@ class Dispatch:
             job = self._released(slot, number)
             assert job is not None
             if number == blamed and not (self.draining and cause is Cause.LOST):
+                if cause in (Cause.LOST, Cause.TIMEOUT):
+                    self.passages.broken(job.call.function)
                 self._over(of_broken(job, cause, self._chance))
             elif number == running:  # ended with the worker, or for another that was over by then
                 self._over(Retry(job, 0))

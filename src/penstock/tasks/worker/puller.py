@@ -26,6 +26,7 @@ from penstock.tasks.worker.completing import Completer, Over
 from penstock.tasks.worker.crew import Crew
 from penstock.tasks.worker.deliveries import Deliveries, now_us
 from penstock.tasks.worker.dispatch import Dispatch
+from penstock.tasks.worker.elsewhere import Elsewhere
 from penstock.tasks.worker.executors import AnyExecutor
 from penstock.tasks.worker.failures import FailureLog
 from penstock.tasks.worker.figures import Figures
@@ -69,6 +70,7 @@ class Puller:
         self._settings = settings
         self._name = name
         self._failures = FailureLog(now_us)
+        self._elsewhere = Elsewhere(streams.control, name, now_us)
         self._deliveries = Deliveries(settings.lease_s, self.figures, self._lease_lost)
         self._arrivals = Arrivals(fabric, streams)
         self._large = LargeValues(fabric, settings)
@@ -154,6 +156,7 @@ class Puller:
         await self._large.close()
         await self._crew.close()
         await self._announcing.close()
+        await self._elsewhere.close()
         self._failures.close()
         if self._neighbours is not None:
             with suppress(PenstockError):
@@ -336,6 +339,8 @@ class Puller:
     def _carry_out(
         self, effect: Effect, finished: list[Over], back: list[Retry | GiveBack]
     ) -> None:
+        if isinstance(effect, Finish | Retry):
+            effect = self._elsewhere.instead(effect) or effect
         if isinstance(effect, Send):
             self._crew.get(effect.executor).send(effect.jobs)
         elif isinstance(effect, Finish):
