@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client import inputs
-from penstock.errors import InvalidError, TooLargeError
+from penstock.errors import ExistsError, InvalidError, TooLargeError
+from penstock.testing import memory_fabric
 
 
 @pytest.mark.parametrize(
@@ -126,3 +128,46 @@ def test_settings_that_are_none(kind, given):
         inputs.stream_options(kind, given)
     with pytest.raises(InvalidError, match="there are durability, lease"):
         inputs.stream_options("queue", {"leese": 1})
+
+
+def test_a_password_is_refused_and_not_shown():
+    with pytest.raises(InvalidError, match="no users and passwords") as caught:
+        inputs.address_of("penstock://me:secret@host:7411")
+    assert "secret" not in str(caught.value)
+
+
+def test_an_id_is_called_an_id():
+    number: Any = 5
+    with pytest.raises(InvalidError, match="an id must be bytes or str, not int"):
+        inputs.id_bytes(number)
+    with pytest.raises(TooLargeError, match=r"an id of 9"):
+        inputs.id_bytes(b"x" * 999)
+
+
+@pytest.mark.parametrize("version", ["x", -1, True, 1.0])
+def test_versions_that_are_none(version):
+    with pytest.raises(InvalidError, match="if_version"):
+        inputs.check_version(version)
+
+
+def test_what_is_wrong_is_told_before_anything_is_sent():
+    with memory_fabric() as fabric:
+        queue: Any = fabric.queue("q")
+        table: Any = fabric.table("kv")
+        for timeout in ("1", -1, float("nan")):
+            with pytest.raises(InvalidError, match="timeout must be"):
+                queue.pop(timeout=timeout)
+        with pytest.raises(InvalidError, match="if_version"):
+            table.put("a", b"1", if_version="x")
+        transaction: Any
+        with fabric.transaction() as transaction:
+            with pytest.raises(InvalidError, match=r"fabric.queue\(...\).* not the name 'q'"):
+                transaction.push("q", b"1")
+            with pytest.raises(InvalidError, match="takes a topic"):
+                transaction.publish(queue, b"1")
+            with pytest.raises(InvalidError, match="takes a table"):
+                transaction.put(None, "a", b"1")
+        fabric.topic("t", partitions=2)
+        with pytest.raises(ExistsError, match="partitions=2") as caught:
+            fabric.topic("t", partitions=3)
+        assert "grow()" in str(caught.value)

@@ -30,6 +30,8 @@ def address_of(url: str) -> tuple[str, int]:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise InvalidError(f"address {url!r}: {error}") from error
+    if parts.username is not None or parts.password is not None:  # which must not be shown
+        raise InvalidError(f"the address of {host}: there are no users and passwords yet")
     if parts.scheme != _SCHEME or not host or parts.path not in ("", "/") or parts.query:
         raise InvalidError(f"address {url!r}: use penstock://host:port or host:port")
     return host, DEFAULT_PORT if port is None else port
@@ -50,6 +52,26 @@ def check_timeout(timeout: float) -> float:
     return timeout
 
 
+def check_wait(timeout: float) -> None:
+    """How long to wait for messages, in seconds; 0: not at all."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise InvalidError(f"timeout must be a number of seconds, 0 or more, not {timeout!r}")
+
+
+def check_version(version: int | None) -> int | None:
+    """The version that an entry must have, if any."""
+    if version is None or (type(version) is int and version >= 0):
+        return version
+    raise InvalidError(f"if_version must be a version as put() returns it, or 0, not {version!r}")
+
+
+def check_stream(kind: str, found: object, wanted: type[object]) -> None:
+    """InvalidError if something else than an opened queue, topic or table was given."""
+    if not isinstance(found, wanted):
+        given = f"the name {found!r}" if isinstance(found, str) else repr(found)
+        raise InvalidError(f"this takes a {kind} as `fabric.{kind}(...)` gives it, not {given}")
+
+
 def check_name(name: str) -> str:
     """A name of a queue, topic, table, group or producer."""
     if not isinstance(name, str) or not name:
@@ -59,20 +81,20 @@ def check_name(name: str) -> str:
     return name
 
 
-def key_bytes(key: bytes | str, limit: int = MAX_KEY_BYTES) -> bytes:
-    """A key as bytes: str is encoded as UTF-8."""
+def key_bytes(key: bytes | str, limit: int = MAX_KEY_BYTES, what: str = "a key") -> bytes:
+    """A key, or whatever it is, as bytes: str is encoded as UTF-8."""
     if isinstance(key, str):
         key = key.encode()
     elif not isinstance(key, bytes):
-        raise InvalidError(f"a key must be bytes or str, not {type(key).__name__}")
+        raise InvalidError(f"{what} must be bytes or str, not {type(key).__name__}")
     if len(key) > limit:
-        raise TooLargeError(f"a key of {len(key):,} bytes; the limit is {limit:,}")
+        raise TooLargeError(f"{what} of {len(key):,} bytes; the limit is {limit:,}")
     return key
 
 
 def id_bytes(message_id: bytes | str) -> bytes:
     """A caller's id as bytes; not empty, as the empty id would be everybody's."""
-    packed = key_bytes(message_id, MAX_ID_BYTES)
+    packed = key_bytes(message_id, MAX_ID_BYTES, "an id")
     if not packed:
         raise InvalidError("an id must not be empty")
     return packed

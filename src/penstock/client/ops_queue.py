@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.client.delivery import Part, read_grants
-from penstock.client.inputs import id_bytes, milliseconds
+from penstock.client.inputs import check_wait, id_bytes, milliseconds
 from penstock.client.messages import LeasedMessage, SeenMessage
 from penstock.client.ops_fabric import stream_stats
 from penstock.client.pops import PARK_S, PopSearch
@@ -46,6 +46,7 @@ def pop_grants(
     mode: PopMode = PopMode.LEASE,
 ) -> Steps[list[Part]]:
     """Grants of at most so many messages; none if there are none within `timeout` seconds."""
+    check_wait(timeout)
     if queue._routes is not None:
         search = PopSearch(
             queue._routes, queue._pop_route, queue._settler, messages, lease, mode,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from penstock.client.holding import mark_of
-from penstock.client.inputs import key_bytes, milliseconds
+from penstock.client.inputs import check_version, key_bytes, milliseconds
 from penstock.client.ops_fabric import stream_stats
 from penstock.client.producer import Producer, shard_of
 from penstock.client.requests import Request, Resend, Subscription
@@ -126,7 +126,8 @@ def put(
     ttl_ms = 0 if ttl is None else max(milliseconds("ttl", ttl), 1)
     owner = 0 if session is None else session.id
     chosen = mark_of(mark)
-    write = Put(table.info.id, _key(key), _value(value), if_version, ttl_ms, owner, mark=chosen)
+    version = check_version(if_version)
+    write = Put(table.info.id, _key(key), _value(value), version, ttl_ms, owner, mark=chosen)
     return _written(table, write, _read_int)
 
 
@@ -151,7 +152,7 @@ def get(table: TableState, key: bytes | str) -> Steps[bytes | None]:
 
 def delete(table: TableState, key: bytes | str, if_version: int | None = None) -> Steps[bool]:
     """Deletes an entry; whether it was there. ConflictError if it has another version."""
-    return _written(table, Remove(table.info.id, _key(key), if_version), _read_bool)
+    return _written(table, Remove(table.info.id, _key(key), check_version(if_version)), _read_bool)
 
 
 def scan(

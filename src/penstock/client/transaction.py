@@ -7,7 +7,15 @@ from datetime import datetime
 
 from penstock.client.delivery import LeasedBatch
 from penstock.client.holding import Edge, Hold, mark_of, part_of
-from penstock.client.inputs import check_headers, check_name, key_bytes, milliseconds, moment_us
+from penstock.client.inputs import (
+    check_headers,
+    check_name,
+    check_stream,
+    check_version,
+    key_bytes,
+    milliseconds,
+    moment_us,
+)
 from penstock.client.messages import LeasedMessage
 from penstock.client.ops_group import check_state
 from penstock.client.ops_push import terms_of
@@ -122,6 +130,7 @@ class TransactionState(Runs):
         compression: str = "none",
     ) -> None:
         """Pushes a message when the transaction commits."""
+        check_stream("queue", queue, QueueState)
         terms = terms_of(delay, at, ttl, priority, None, compression)
         packed = None if key is None else key_bytes(key)
         place = queue._place_for(packed, None)
@@ -137,6 +146,7 @@ class TransactionState(Runs):
         headers: Iterable[Headers | None] | None = None,
     ) -> None:
         """Pushes messages when the transaction commits; until then they are held in memory."""
+        check_stream("queue", queue, QueueState)
         for rows in RowSource(values, keys, headers, None).batches(_BATCH):
             for place, part in queue._spread(rows):
                 self._add_batch(place, part, Terms(), now_us())
@@ -159,6 +169,7 @@ class TransactionState(Runs):
         compression: str = "none",
     ) -> None:
         """Publishes a message when the transaction commits."""
+        check_stream("topic", topic, TopicState)
         packed = None if key is None else key_bytes(key)
         self._topics[topic.info.id] = topic
         if partition is None:
@@ -179,6 +190,7 @@ class TransactionState(Runs):
     ) -> None:
         """Publishes messages when the transaction commits, to the partitions of their keys or to
         `partition`; until then they are held in memory."""
+        check_stream("topic", topic, TopicState)
         self._topics[topic.info.id] = topic
         target = topic if partition is None else topic._only(topic._check_partition(partition))
         for rows in RowSource(values, keys, headers, None).batches(_BATCH):
@@ -243,12 +255,13 @@ class TransactionState(Runs):
         mark: int = 0,
     ) -> None:
         self._check_open()
+        check_stream("table", table, TableState)
         packed = key_bytes(key, MAX_TABLE_KEY_BYTES)
         ttl_ms = 0 if ttl is None else max(milliseconds("ttl", ttl), 1)
         shard = shard_of(packed, self._fabric.shards)
         self._homes.setdefault(4 if if_version is None else 2, shard)
         self._transact.writes.append(
-            TxnWrite(table.info.id, packed, value, if_version, ttl_ms, mark)
+            TxnWrite(table.info.id, packed, value, check_version(if_version), ttl_ms, mark)
         )
 
     def hold(
@@ -267,6 +280,7 @@ class TransactionState(Runs):
     ) -> None:
         """Stores a message when the transaction commits, held as by `Queue.hold`."""
         self._check_open()
+        check_stream("queue", queue, QueueState)
         message = Hold(value, id, after, on_failure, fallback, key, headers, ttl, priority)
         part = part_of(queue, message)
         self._homes.setdefault(5, shard_of(part.id, self._fabric.shards))
@@ -284,6 +298,7 @@ class TransactionState(Runs):
         """Commits the next offset that a group will read, and its state there (as `Topic.commit`),
         when the transaction commits."""
         self._check_open()
+        check_stream("topic", topic, TopicState)
         chosen = topic._check_partition(partition)
         self._homes.setdefault(1, topic.info.placement[chosen])
         self._transact.commits.append(
