@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.node.conftest import node as node
 
 from penstock import aio
 from penstock.core.records import Kind
-from penstock.errors import StorageError
+from penstock.errors import NotFoundError, StorageError
 from penstock.node import early
 from penstock.node.early import MOST_ANSWERS, Early
 from penstock.node.files import FileDisk
@@ -176,39 +177,198 @@ def test_whoever_has_an_answer_finds_what_it_says(node: NodeProcess) -> None:
             assert read.get("a") == value
 
 
+class Gate:
+    """Syncs stop at it, and writes may be refused."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sync, write = FileDisk.sync, FileDisk.write
+        self.syncing, self.go_on, self.refusing = (threading.Event() for _ in range(3))
+        self.before_refusal: list[threading.Event] = []
+
+        def slowly(disk: FileDisk, name: str) -> None:
+            self.syncing.set()
+            assert self.go_on.wait(WAIT_S)
+            sync(disk, name)
+
+        def refused(disk: FileDisk, *rest: Any) -> None:
+            if self.refusing.is_set():
+                for event in self.before_refusal:
+                    self.go_on.set()
+                    assert event.wait(WAIT_S)
+                raise DiskError("no room", full=True)
+            write(disk, *rest)
+
+        monkeypatch.setattr(FileDisk, "sync", slowly)
+        monkeypatch.setattr(FileDisk, "write", refused)
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self.syncing.wait, WAIT_S)
+
+
+@asynccontextmanager
+async def two_clients(path: Path) -> AsyncIterator[tuple[aio.AsyncFabric, aio.AsyncFabric]]:
+    async with (
+        Node(Config(str(path), port=0)) as node,
+        aio.connect(node.url) as one,
+        aio.connect(node.url) as other,
+    ):
+        yield one, other
+        assert (await one.stats())["connections"] == 2
+        assert (one._connection._connects, other._connection._connects) == (1, 1), "one was cut"
+
+
 def test_a_write_that_fails_while_a_sync_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the sync was to confirm is refused once, and not confirmed as well."""
-    sync, write = FileDisk.sync, FileDisk.write
-    syncing, go_on, refusing = threading.Event(), threading.Event(), threading.Event()
-
-    def slowly(disk: FileDisk, name: str) -> None:
-        syncing.set()
-        assert go_on.wait(WAIT_S)
-        sync(disk, name)
-
-    def refused(disk: FileDisk, *rest: Any) -> None:
-        if refusing.is_set():
-            raise DiskError("no room", full=True)
-        write(disk, *rest)
 
     async def main() -> None:
-        async with Node(Config(str(tmp_path), port=0)) as node, aio.connect(node.url) as fabric:
+        async with two_clients(tmp_path) as (fabric, _):
             queue = await fabric.queue("q")
             await queue.push(b"before")
-            monkeypatch.setattr(FileDisk, "sync", slowly)
-            monkeypatch.setattr(FileDisk, "write", refused)
+            gate = Gate(monkeypatch)
             first = asyncio.ensure_future(queue.push(b"first"))
-            assert await asyncio.to_thread(syncing.wait, WAIT_S)
-            refusing.set()
+            await gate.reached()
+            gate.refusing.set()
             with pytest.raises(StorageError):
                 await queue.push(b"second")
             with pytest.raises(StorageError):
                 await first
-            go_on.set()
-            assert (await fabric.stats())["connections"] == 1, "nobody was told twice"
-            refusing.clear()
+            gate.go_on.set()
+            gate.refusing.clear()
+
+    run(main())
+
+
+@compiled
+def test_a_write_that_fails_after_answers_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They count, although the loop has not heard of the sync by then."""
+    left, send = threading.Event(), Early.send
+
+    def seen(self: Early) -> None:
+        send(self)
+        left.set()
+
+    async def main() -> None:
+        async with two_clients(tmp_path) as (fabric, other):
+            queue, beside = await fabric.queue("q"), await other.queue("q")
+            gate = Gate(monkeypatch)
+            monkeypatch.setattr(Early, "send", seen)
+            first = asyncio.ensure_future(queue.push(b"first"))
+            await gate.reached()
+            gate.before_refusal.append(left)
+            gate.refusing.set()
+            with pytest.raises(StorageError):
+                await beside.push(b"second")
+            assert (await first).durability == "synced"
+            gate.refusing.clear()
+            assert [each.value for each in await queue.peek(9)][:1] == [b"first"]
+            message = None
+            while message is None:  # the disk is tried again once a second
+                try:
+                    message = await queue.pop(timeout=WAIT_S)
+                except StorageError:
+                    await asyncio.sleep(0.05)
+            assert (message.value, message.deliveries) == (b"first", 1)
+
+    run(main())
+
+
+def test_a_queue_is_deleted_while_a_delivery_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waited is told that, and gets nothing after it."""
+
+    async def main() -> None:
+        async with two_clients(tmp_path) as (fabric, other):
+            queue = await fabric.queue("q")
+
+            async def consume() -> None:
+                async for _ in queue.consume():
+                    pytest.fail("it was deleted")
+
+            consuming = asyncio.ensure_future(consume())
+            for _ in range(2):  # it has begun, and the node has heard of it
+                await fabric.stats()
+            gate = Gate(monkeypatch)
+            pushing = asyncio.ensure_future((await other.queue("q", create=False)).push(b"late"))
+            await gate.reached()
+            deleting = asyncio.ensure_future(other.delete_queue("q"))
+            with pytest.raises(NotFoundError):
+                await consuming
+            gate.go_on.set()
+            await asyncio.gather(pushing, deleting)
+
+    run(main())
+
+
+def test_deliveries_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one, which does not leave early, and a small one behind it, after one sync."""
+    large = bytes(20 << 10)
+
+    async def main() -> None:
+        async with two_clients(tmp_path) as (fabric, other):
+            queue, got = await fabric.queue("q"), list[bytes]()
+
+            async def consume() -> None:
+                async for message in queue.consume():
+                    got.append(message.value)
+                    message.ack()
+                    if len(got) == 4:
+                        return
+
+            consuming = asyncio.ensure_future(consume())
+            for _ in range(2):  # it has begun, and the node has heard of it
+                await fabric.stats()
+            gate, pushed = Gate(monkeypatch), await other.queue("q", create=False)
+            sent = [b"first", large, b"small", b"last"]
+            pushing = [asyncio.ensure_future(pushed.push(sent[0]))]
+            await gate.reached()
+            pushing += [asyncio.ensure_future(pushed.push(value)) for value in sent[1:]]
+            await other.stats()
+            gate.go_on.set()
+            await asyncio.gather(consuming, *pushing)
+            assert got == sent
+
+    run(main())
+
+
+def test_a_large_answer_comes_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for a sync, and does not fit into the buffer of a socket."""
+    value = bytes(900_000)
+
+    async def main() -> None:
+        async with two_clients(tmp_path) as (fabric, other):
+            table = await fabric.table("kv")
+            for number in range(8):
+                await table.put(f"large-{number}", value)
+            gate = Gate(monkeypatch)
+            putting = asyncio.ensure_future(table.put("a", b"1"))
+            await gate.reached()
+            read = await other.table("kv", create=False)
+            reading = asyncio.ensure_future(anext(aiter(read.items("large"))))
+            await other.stats()
+            gate.go_on.set()
+            await putting
+            assert await reading == (b"large-0", value)
+
+    run(main())
+
+
+def test_a_queue_in_memory_with_a_message_that_is_to_be_safe(tmp_path: Path) -> None:
+    """Whoever waits gets it once it is, and not nothing before."""
+
+    async def main() -> None:
+        async with two_clients(tmp_path) as (fabric, other):
+            queue = await fabric.queue("q", durability="memory")
+            asking = asyncio.ensure_future(queue.pop(timeout=WAIT_S))
+            await fabric.stats()
+            await (await other.queue("q", create=False)).push(b"one", durability="synced")
+            message = await asking
+            assert message is not None
+            assert message.value == b"one"
 
     run(main())
 

@@ -171,6 +171,7 @@ class Protocol:
             ended = self._subscriptions.pop(request_id, None) if flags & _ERROR else None
             if ended is not None:  # for example because its queue was deleted
                 ended.fail(read_error(memoryview(answer)[FRAME_BYTES:]))
+                self._remember(request_id, ended)
                 return None
             late = self._cancelled.get(request_id)
             if late is None:

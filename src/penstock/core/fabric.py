@@ -58,7 +58,7 @@ from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 
 MAX_PARKED = 4096  # pops, fetches, subscriptions and watches of one connection
 Parked = Waiter | Subscription | Reader | Watcher | Asker
-_HOT_WRITES = {Verb.PUSH, Verb.POP, Verb.SETTLE}
+_HOT_WRITES = {Verb.PUSH, Verb.SETTLE}  # and pops, unless they only look
 _decode_hello = msgspec.msgpack.Decoder(m.Hello).decode
 
 
@@ -272,6 +272,8 @@ class Fabric:
 
     def _pop(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         head = frames.PopBody(*unpack(frames.POP, body))
+        if self.kernel.refusing is not None and head.mode == frames.PopMode.LEASE:
+            raise self.kernel.refusing
         waiter = self.queues.pop(connection, request, head)
         if waiter is not None:
             self.park(connection, request, waiter)

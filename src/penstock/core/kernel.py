@@ -23,6 +23,7 @@ from penstock.wire.frames import Flag, error_frame, frame
 from penstock.wire.messages import OPTION_TYPES, StreamInfo, pack
 
 Done = Callable[[Entry], None]
+EARLY_BYTES = 8 << 10  # of an answer or a delivery that may leave early; see `Entry.reply`
 
 
 class Parked(Protocol):
@@ -245,7 +246,8 @@ class Kernel:
         reply = frame(verb, request, Flag.RESPONSE, body)
         answer = partial(self._send_framed, connection, reply)
         self.answer_when_safe(entry, connection, verb, request, answer, in_turn)
-        if not (self.shared or in_turn):  # in a cluster others decide when it is safe
+        # In a cluster others decide when it is safe.
+        if not (self.shared or in_turn) and len(reply) <= EARLY_BYTES:
             entry.reply = connection, reply
 
     def reply_if_served(

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.core.changes import Given, pack_grants
-from penstock.core.kernel import Kernel
+from penstock.core.kernel import EARLY_BYTES, Kernel
 from penstock.core.queue import QueueShard
 from penstock.core.queues import MAX_FEEDING, Queues
 from penstock.core.records import Kind
@@ -25,7 +25,6 @@ from penstock.wire.entry import Entry
 from penstock.wire.frames import COUNT, GRANT, Flag, Verb, frame
 
 _GRANT = int(Kind.GRANT)
-EARLY_BYTES = 8 << 10  # of a batch that is worth being copied so that it may leave early
 
 
 class Promise(NamedTuple):
@@ -72,8 +71,9 @@ class Promises:
         lease_us = (taker.body.lease_ms or stream.options.lease_ms) * 1000
         given = Given(leases.next_number, header.base, header.count, lease_us)
         leases.skip(given.number)
-        meta, level = pack_grants(view.stream, [given]), min(stream.level, Durability.WRITTEN)
-        entry = self._kernel.log(shard, _GRANT, meta, level)
+        meta = pack_grants(view.stream, [given])
+        # Not less, also if the queue wants less: it must not be safe before the messages are.
+        entry = self._kernel.log(shard, _GRANT, meta, Durability.WRITTEN)
         shard.invisible.add(entry.number)  # a snapshot that lacks the messages lacks their lease
         view.promised += header.count
         taken = Taken()
@@ -81,7 +81,7 @@ class Promises:
         self._queues.send_when_safe(view, taken, [entry], {shard.id: shard.epoch}, taker)
         if entry.answer is not None:  # not before there is something to answer with
             entry.done, entry.answer = partial(_answer, entry.answer), None
-        if header.length <= EARLY_BYTES:
+        if header.length <= EARLY_BYTES and _is_next(taker):
             entry.reply = taker.connection, _delivery(taker, shard.id, given, batch)
         return Promise(view, given, taken, entry)
 
@@ -99,6 +99,12 @@ class Promises:
         """The messages are visible, or never will be."""
         promise.view.promised -= promise.given.span
         shard.invisible.discard(promise.entry.number)
+
+
+def _is_next(taker: Waiter | Subscription) -> bool:
+    """Whether what it is promised now may leave early: nothing for it is under way that might leave
+    later."""
+    return not isinstance(taker, Subscription) or taker.feeding == 1
 
 
 def _delivery(

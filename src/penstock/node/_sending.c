@@ -1,50 +1,73 @@
 /* Sending from another thread than the one that runs the event loop.
 
-   sending.py states what is promised. The GIL is held throughout, and no Python code runs between
-   the look at the transport and the system call: the loop, which needs the GIL to begin a write,
-   cannot begin one in between. What it has begun before is seen by the size of its buffer, which is
-   0 only when all of it has been given to the kernel. */
+   early.py states what is promised. The GIL is held throughout, and no Python code runs between the
+   look at the transport and the system call: the three methods are those of uvloop, which are
+   compiled, and were bound before, so that nothing is allocated that could begin a garbage
+   collection. The loop needs the GIL to begin a write, or to close the transport: it can do neither
+   in between. What it has begun before is seen by the size of its buffer, which is 0 only when all
+   of it has been given to the kernel. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#if defined(__linux__)
+#include <linux/sockios.h>
+#endif
 
 #ifndef MSG_NOSIGNAL
 #define MSG_NOSIGNAL 0
 #endif
 
-/* Whether the call of a method without arguments gives 0 or False; an error counts as not. */
-static int
-is_zero(PyObject *object, const char *method)
+/* What a call without arguments gives; -1 also if it fails. */
+static long
+number_of(PyObject *method)
 {
-    PyObject *found = PyObject_CallMethod(object, method, NULL);
-    if (found == NULL) {
+    PyObject *found = PyObject_CallNoArgs(method);
+    long number = found == NULL ? -1 : PyLong_AsLong(found);
+    Py_XDECREF(found);
+    if (PyErr_Occurred()) {
         PyErr_Clear();
+        return -1;
+    }
+    return number;
+}
+
+/* Whether the kernel is sure to take so many bytes at once: most of its buffer is empty. */
+static int
+has_room(int fd, Py_ssize_t size)
+{
+#if defined(SIOCOUTQ)
+    int queued = 0, buffer = 0;
+    socklen_t length = sizeof(buffer);
+    if (ioctl(fd, SIOCOUTQ, &queued) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, &length) < 0) {
         return 0;
     }
-    int truth = PyObject_IsTrue(found);
-    Py_DECREF(found);
-    if (truth < 0) {
-        PyErr_Clear();
-    }
-    return truth == 0;
+    return queued + size <= buffer / 4;
+#else
+    (void)fd;
+    (void)size;
+    return 0;
+#endif
 }
 
 static PyObject *
 send_alone(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *transport;
-    int fd;
+    PyObject *fileno, *is_closing, *buffered;
     Py_buffer data;
-    if (!PyArg_ParseTuple(args, "Oiy*", &transport, &fd, &data)) {
+    if (!PyArg_ParseTuple(args, "OOOy*", &fileno, &is_closing, &buffered, &data)) {
         return NULL;
     }
     Py_ssize_t sent = 0;
-    if (is_zero(transport, "is_closing") && is_zero(transport, "get_write_buffer_size")) {
-        sent = send(fd, data.buf, (size_t)data.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    long fd = number_of(fileno);
+    if (fd >= 0 && number_of(is_closing) == 0 && number_of(buffered) == 0 &&
+        has_room((int)fd, data.len)) {
+        sent = send((int)fd, data.buf, (size_t)data.len, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (0 < sent && sent < data.len) {
-            shutdown(fd, SHUT_RDWR); /* nothing can follow half a frame; nor does it, after this */
+            shutdown((int)fd, SHUT_RDWR); /* nothing may follow half a frame; nor can it now */
         }
     }
     int whole = 0 < sent && sent == data.len;

@@ -1,3 +1,11 @@
+from collections.abc import Callable
+
 from penstock.wire.buffers import Buffer
 
-def send_alone(transport: object, fd: int, data: Buffer, /) -> bool: ...
+def send_alone(
+    fileno: Callable[[], int],
+    is_closing: Callable[[], bool],
+    get_write_buffer_size: Callable[[], int],
+    data: Buffer,
+    /,
+) -> bool: ...

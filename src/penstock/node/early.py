@@ -27,22 +27,32 @@ if not os.environ.get("PENSTOCK_PURE"):
         COMPILED = True
 
 MOST_ANSWERS = 64  # at a time: where there are more, the loop is awake
+MOST_BYTES = 32 << 10  # to one connection: so much fits into any socket's buffer
 _FLAGS_AT = 5  # in a frame
 SendAlone = Callable[[int, bytes], bool]  # to a connection; whether it did
 
 
-def descriptor_of(transport: asyncio.Transport) -> int:
-    """Of a transport that `send_alone` may be used with; -1 if it may not."""
+class Alone:
+    """Sends through a transport of uvloop from any thread."""
+
+    __slots__ = ("_buffered", "_fileno", "_is_closing")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._fileno = transport.get_extra_info("socket").fileno  # -1 once it is closed
+        self._is_closing = transport.is_closing
+        self._buffered = transport.get_write_buffer_size
+
+    def send(self, data: bytes) -> bool:
+        """Sends, if nothing else waits to be sent and there is much room; whether it did. It never
+        waits. Should only part of it be taken all the same, that ends the connection."""
+        return _sending.send_alone(self._fileno, self._is_closing, self._buffered, data)
+
+
+def alone(transport: asyncio.Transport) -> Alone | None:
+    """How to send through a transport from any thread; None if that cannot be."""
     if not COMPILED or not type(transport).__module__.startswith("uvloop"):
-        return -1
-    connected = transport.get_extra_info("socket")
-    return -1 if connected is None else int(connected.fileno())
-
-
-def send_alone(transport: asyncio.Transport, descriptor: int, data: bytes) -> bool:
-    """Sends from any thread, if nothing else waits to be sent and there is room; whether it did.
-    It never waits. Should only part of it be taken, which ends the connection, it did not."""
-    return _sending.send_alone(transport, descriptor, data)
+        return None
+    return None if transport.get_extra_info("socket") is None else Alone(transport)
 
 
 class Early:
@@ -55,7 +65,8 @@ class Early:
         self._over = False
         self._answers: dict[int, list[Entry]] = {}
         for entry in entries:
-            over = entry.refused or (entry.answer is None and entry.done is None)
+            told = entry.answered or (entry.answer is None and entry.done is None)
+            over = entry.refused or told
             if entry.reply is not None and not over:
                 self._answers.setdefault(entry.reply[0], []).append(entry)
         self.sent: list[tuple[int, int]] = []
@@ -70,7 +81,8 @@ class Early:
         with self._lock:
             for connection, entries in self._answers.items() if not self._over else ():
                 answers = [entry.reply[1] for entry in entries if entry.reply is not None]
-                if self._send(connection, b"".join(answers)):
+                together = b"".join(answers)
+                if len(together) <= MOST_BYTES and self._send(connection, together):
                     asked = sum(answer[_FLAGS_AT] & Flag.RESPONSE for answer in answers)
                     self.sent.append((connection, asked))
                     for entry in entries:

@@ -49,7 +49,7 @@ class Runtime:
         self.relieve: Callable[[], None] = _nothing  # called when there may be room again
         self.send_alone: SendAlone | None = None  # from the journal's thread; see `early`
         self.sent_alone: Callable[[int, int], None] = _ignore  # told of so many answers by that
-        self._syncing: Early | None = None
+        self._early: Early | None = None  # of the flush or sync that runs, or was the last
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
         self._journal = Worker(self._loop, "penstock-journal")
@@ -68,6 +68,10 @@ class Runtime:
         """Takes note of what the journal's thread has done. Call before a request is looked at:
         whoever sent it may have an answer that left early."""
         self._journal.catch_up()
+
+    def end_early(self) -> None:
+        """Nothing leaves early of what is under way: somebody may wait for it no more."""
+        self._left_early(self._early)
 
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.
@@ -117,7 +121,8 @@ class Runtime:
             self.fail(defect)
 
     def _write(self, flush: Flush) -> None:
-        early = self._early_of(flush.entries) if flush.sync and flush.bytes <= EARLY_BYTES else None
+        small = flush.sync and flush.bytes <= EARLY_BYTES
+        early = self._early = self._early_of(flush.entries) if small else None
         report = partial(self._flushed, flush, early)
         self._journal.submit(flush.run, report, None if early is None else early.send)
 
@@ -133,8 +138,9 @@ class Runtime:
             self.fail(error)
 
     def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
-        if error is not None:  # what a sync was to confirm may be refused now
-            self._left_early(self._syncing)
+        if error is not None:  # what a sync was to confirm is refused, unless that is over by now
+            self.end_early()
+            self.catch_up()
         try:
             self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
         except Exception as defect:  # others in this flush would never get their answers
@@ -143,7 +149,7 @@ class Runtime:
     def _sync(self, now_us: int) -> None:
         sync = self.engine.next_sync(now_us)
         if sync is not None:
-            early = self._syncing = self._early_of()
+            early = self._early = self._early_of()
             report = partial(self._synced, sync, early)
             self._journal.submit(sync.run, report, None if early is None else early.send)
 
@@ -167,7 +173,6 @@ class Runtime:
 
     def _synced(self, sync: Sync, early: Early | None, error: BaseException | None) -> None:
         self._left_early(early)
-        self._syncing = None
         if error is not None and not isinstance(error, DiskError):
             self.fail(error)
             return

@@ -12,7 +12,7 @@ from typing import cast
 from penstock.engine.engine import Output
 from penstock.errors import PenstockError, ProtocolError, UnavailableError
 from penstock.near import BACKLOG, listen_near, widen
-from penstock.node.early import descriptor_of, send_alone
+from penstock.node.early import Alone, alone
 from penstock.node.runtime import Runtime
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import FRAME, Flag, Splitter, Verb, error_frame
@@ -29,6 +29,7 @@ ANSWER_BYTES = 1 << 20  # so much is sent before the next frame is looked at
 OWED_BYTES = 16 << 20  # of one connection: so much is read from the disk for it at a time
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _UNANSWERED = {Verb.CREDIT, Verb.CANCEL}
+_ENDING = {Verb.HELLO, Verb.CANCEL, Verb.CALL}  # after these, somebody may wait no more
 
 log = logging.getLogger("penstock.node")
 
@@ -166,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unanswered = 0
         self._paused_reading = False
         self._slow = False  # it does not take what is sent
-        self._descriptor = -1  # for answers that leave early, if they can
+        self._alone: Alone | None = None  # for answers that leave early, if they can
         self._hello: asyncio.TimerHandle | None = None
 
     # --- asyncio ---------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         if connected is not None:
             keep_alive(connected)
             widen(connected)
-            self._descriptor = descriptor_of(self._transport)
+            self._alone = alone(self._transport)
         number = self._server.admit(self)
         if number is None:
             self._turn_away()
@@ -228,8 +229,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._hello is not None:
             self._hello.cancel()
-        self._lost = True
-        self._descriptor = -1
+        self._runtime.catch_up()  # it may have died of what it got
+        self._runtime.end_early()
+        self._lost, self._alone = True, None
         self._backlog.clear()
         self._server.paused.discard(self)
         if self._let_in:
@@ -284,6 +286,8 @@ class Connection(asyncio.BufferedProtocol):
             frame = backlog.popleft()
             if frame[4] not in _UNANSWERED:
                 self._unanswered += 1
+            if frame[4] in _ENDING:
+                runtime.end_early()
             try:
                 engine.receive(self._number, frame, now_us)
             except Exception:  # a defect must cost one request, not the node
@@ -322,9 +326,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def send_alone(self, data: bytes) -> bool:
         """See `Server.send_alone`."""
-        if self._descriptor < 0 or self._lost:
-            return False
-        return send_alone(self._transport, self._descriptor, data)
+        alone = self._alone
+        return alone is not None and alone.send(data)
 
     def answered(self, answers: int) -> None:
         """So many requests were answered otherwise than by `send`."""
