@@ -10,6 +10,7 @@ import pytest
 from penstock import Fabric, Message, Queue
 from penstock.core.records import Kind
 from penstock.embedded import Inline, embed
+from penstock.engine.engine import Engine
 from penstock.engine.recovery import open_engine
 from penstock.errors import DamagedError
 from penstock.node.clock import Clock
@@ -281,6 +282,92 @@ def test_what_was_acked_stays_so_although_the_record_of_its_lease_is_lost(severa
             clock.advance(31)
             found = sorted(message.value for message in left.pop_many(100))
             assert found == [*sent[1:16:2], *sent[16:]]
+
+
+def without(disk: MemoryDisk, kind: int, which: int, clock: FakeClock) -> Engine:
+    """The engine that goes on without a record of this kind, counted from the start."""
+    name = next(name for name in disk.files if name.startswith("j-"))
+    starts = [found.start() for found in re.finditer(b"PSR1", disk.files[name])]
+    chosen = [start for start in starts if disk.files[name][start + 26] == kind][which]
+    disk.files[name][chosen + 33] ^= 0xFF
+    return open_engine(disk, clock.now_us(), 1, accept_damage=True)
+
+
+def test_what_was_acked_after_a_delay_stays_so_without_the_record_of_its_lease() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk, shards=1)
+    queue = fabric.queue("q", lease=30)
+    queue.push(b"acked", delay=5)
+    queue.push(b"left")
+    clock.advance(6)
+    leased = {message.value: message for message in queue.pop_many(2)}
+    leased[b"acked"].ack(wait=True)
+    queue.push(b"later")
+    engine = without(crash(fabric, disk), Kind.GRANT, 0, clock)
+    with embed(Inline(engine, engine.disk, clock), 5.0, "default") as again:
+        clock.advance(31)
+        assert {message.value for message in again.queue("q").pop_many(9)} == {b"left", b"later"}
+
+
+@pytest.mark.parametrize("settle", ["nack", "expire"])
+def test_what_was_acked_stays_so_without_the_record_of_an_earlier_leases_end(settle: str) -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk, shards=1)
+    queue = fabric.queue("q", lease=30)
+    queue.push(b"acked")
+    if settle == "nack":
+        popped(queue).nack()
+        queue.flush()
+    else:
+        popped(queue)
+        clock.advance(31)
+    again = popped(queue)
+    assert again.deliveries == 2
+    again.ack(wait=True)
+    queue.push(b"later")
+    engine = without(crash(fabric, disk), Kind.CHANGE, 0, clock)
+    assert len(engine.recovered["damages"]) == 1, engine.recovered["damages"]
+    with embed(Inline(engine, engine.disk, clock), 5.0, "default") as after:
+        clock.advance(31)
+        assert [message.value for message in after.queue("q").pop_many(9)] == [b"later"]
+
+
+def test_offsets_that_a_group_has_read_are_not_used_again() -> None:
+    """The last messages of a partition are lost, and the commit behind them is not."""
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk, shards=1)
+    topic = fabric.topic("t", partitions=1)
+    for value in (b"zero", b"one", b"two"):
+        topic.publish(value)
+    topic.commit("g", {0: 3})
+    fabric.queue("q").push(b"more, so that this is no torn end")
+    fabric.queue("q").push(b"more")
+    engine = without(crash(fabric, disk), Kind.PUSH, 2, clock)
+    with embed(Inline(engine, engine.disk, clock), 5.0, "default") as again:
+        topic = again.topic("t")
+        assert topic.publish(b"three").base == 3
+        with pytest.raises(DamagedError, match="offsets 2 to 2"):
+            list(topic.read(0, 2))
+        assert [row.value for batch in topic.read(0, 3) for row in batch] == [b"three"]
+        assert again.stats()["damaged"] == 1
+
+
+def test_a_lost_record_and_a_damaged_batch_behind_it_are_both_named() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    fabric = memory_fabric(clock, disk, shards=1)
+    topic = fabric.topic("t", partitions=1)
+    for value in (b"zero", b"lost-record", b"bad-payload", b"three", b"four"):
+        topic.publish(value)
+    disk = crash(fabric, disk)
+    flip(disk, b"bad-payload")
+    engine = without(disk, Kind.PUSH, 1, clock)
+    with embed(Inline(engine, engine.disk, clock), 5.0, "default") as again:
+        topic = again.topic("t")
+        for offset in (1, 2):
+            with pytest.raises(DamagedError, match=f"offsets {offset} to {offset}"):
+                list(topic.read(0, offset))
+        assert [row.value for batch in topic.read(0, 3) for row in batch] == [b"three", b"four"]
+        assert again.stats()["damaged"] == 2
 
 
 def test_a_damaged_message_that_was_acknowledged_does_not_stop_the_start() -> None:

@@ -175,10 +175,12 @@ class Books:
 
 def _reserved(shard: Shard, note: Reserved, number: int, now_us: int) -> None:
     queue = shard.queue(note.stream)
-    given = [each for each in note.grants if not gives_lost(queue, each, shard.torn)]
-    for each in given:
-        queue.granted(each, now_us)
-    queue.leases.reserved.add(note.key, note.number, [each.number for each in given])
+    given: list[int] = []
+    for each in note.grants:  # one after the other: what is lost depends on what was leased before
+        if not gives_lost(queue, each, shard.torn):
+            queue.granted(each, now_us)
+            given.append(each.number)
+    queue.leases.reserved.add(note.key, note.number, given)
 
 
 def _sealed(shard: Shard, note: ReservationSealed, number: int, now_us: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.changes import Change, Given, Op
 from penstock.core.lanes import LANE_SHIFT
-from penstock.core.runs import Run, full, window
+from penstock.core.runs import Run, bits_of, full, run_of, window
 from penstock.wire.limits import MAX_PRIORITY
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def gives_lost(queue: QueueShard, given: Given, torn: bool) -> bool:
         missed(queue, position + span)
         _missed_at(queue, position, span)
         if position not in queue.returned.runs and position not in queue.delayed.runs:
-            _leased_unseen(queue, position)
+            _leased_unseen(queue, position, 0)
+            _ended_unseen(queue, position, span)
     lost = bool(queue.damage) and queue.damage.among(position, span) == full(span)
     if lost:
         queue.leases.skip(given.number)
@@ -79,30 +80,53 @@ def _missed_at(queue: QueueShard, position: int, span: int) -> None:
         queue.damage.add(position, after - position)
 
 
-def _leased_unseen(queue: QueueShard, end: int) -> None:
-    """Fresh messages before a position that was leased: they were leased before, and the record of
+def _leased_unseen(queue: QueueShard, position: int, span: int) -> None:
+    """Fresh messages before the end of what was leased: they were leased before, and the record of
     that is lost. They are ready again, unless what follows says that they were acknowledged."""
-    if queue.keys is not None or queue.gangs is not None:  # none of them is fresh
+    lane, end = queue.lane_at(position), position + span
+    if lane is None or queue.keys is not None or queue.gangs is not None:  # none of them is fresh
         return
-    lane = queue.lane_of(end - 1)
     while lane.fresh:
         lane.pass_skips()
         stored = lane.index.find(lane.cursor)
         if stored is None or lane.cursor >= end:
             return
-        span = min(stored.base + stored.span, end) - lane.cursor
-        queue.returned.add(Run(lane.cursor, full(span), 1))
-        lane.cursor += span
-        lane.fresh -= span
+        count = min(stored.base + stored.span, end) - lane.cursor
+        queue.returned.add(Run(lane.cursor, full(count), 1))
+        lane.cursor += count
+        lane.fresh -= count
+
+
+def _ended_unseen(queue: QueueShard, position: int, span: int) -> None:
+    """Messages that are leased, and that another lease has: the record of its end is lost."""
+    for run in _taken_from_leases(queue, position, span, acked=False):
+        queue.returned.add(run)
+
+
+def _taken_from_leases(
+    queue: QueueShard, position: int, span: int, acked: bool
+) -> Iterator[Run]:
+    lane = queue.lane_at(position)
+    in_line = queue.keys is None and queue.gangs is None
+    if lane is None or (in_line and position >= lane.cursor):
+        return  # nobody has had them yet
+    for grant in list(queue.leases.grants.values()):
+        if position < grant.end and grant.position < position + span:
+            bits = bits_of(position, span, 0, grant.position)
+            bits = queue.leases.settle(grant, bits, acked)
+            if (run := run_of(grant.position, bits, grant.deliveries)) is not None:
+                yield run
 
 
 def _settled_unseen(queue: QueueShard, change: Change) -> None:
     """A change to a lease of which the record is lost: what it acknowledges is over."""
-    _leased_unseen(queue, change.position + change.span)
-    if change.op == Op.ACK:
-        for position, count in _stretches(change.position, change.mask or full(change.span)):
-            for run in queue.returned.drop(position, count):
-                queue.finish(run)
+    _leased_unseen(queue, change.position, change.span)
+    if change.op != Op.ACK:
+        return
+    for position, count in _stretches(change.position, change.mask or full(change.span)):
+        waiting = queue.returned.drop(position, count) + queue.delayed.drop(position, count)
+        for run in [*waiting, *_taken_from_leases(queue, position, count, acked=True)]:
+            queue.finish(run)
 
 
 def _stretches(position: int, mask: int) -> Iterator[tuple[int, int]]:
@@ -120,6 +144,8 @@ def changes_lost(queue: QueueShard, change: Change, torn: bool = False) -> bool:
     but what is done here."""
     if torn and change.grant and change.grant not in queue.leases.grants:
         _settled_unseen(queue, change)
+        return True
+    if torn and change.op in (Op.REDRIVE, Op.BURY) and change.position not in queue.dead:
         return True
     if not queue.damage or change.op == Op.PURGE:  # its position is where the purge ended
         return False

@@ -107,7 +107,8 @@ class Partition:
             self._finish(stored.base, stored.live)
             self.thin.pop(stored.base, None)
         self.start = max(self.start, start)
-        self.damage = [(base, count) for base, count in self.damage if base >= start]
+        left = ((max(base, start), base + count) for base, count in self.damage)
+        self.damage = [(base, end - base) for base, end in left if end > base]
 
     def thinned(self, base: int, mask: int) -> None:
         """Keep-latest removed these rows of the batch at `base`; never the partition's last."""

@@ -8,19 +8,20 @@ from typing import Any, NamedTuple
 
 from penstock.core import queue_snapshot, records
 from penstock.core.books import RESERVATION_NOTES, Books
-from penstock.core.changes import Change, Op, read_changes, read_grants
+from penstock.core.changes import Change, Op
 from penstock.core.dedupe import Producers
 from penstock.core.edge_notes import EDGE_NOTES, began_to_wait, written
 from penstock.core.epochs import Epochs
 from penstock.core.holds import Watchers, came
 from penstock.core.index import Stored
-from penstock.core.lost import changes_lost, gives_lost, missed
+from penstock.core.lost import changes_lost, missed
 from penstock.core.outbox import OUTBOX_NOTES, Outbox, parts_of
 from penstock.core.partition import Partition
 from penstock.core.partition_notes import PARTITION_NOTES
 from penstock.core.publications import PUBLICATION_NOTES, Publications
 from penstock.core.queue import QueueShard, Totals
 from penstock.core.records import Forward, Kind, PushMeta
+from penstock.core.replaying import replay_queue
 from penstock.core.session_notes import SESSION_NOTES, Session
 from penstock.core.staged import STAGED, STAGING_NOTES, Staging, passed_on
 from penstock.core.table import Cell, TableShard
@@ -198,14 +199,17 @@ class Shard:
         if meta.base >= STAGED:
             self.staging.lost(meta)
             return
-        self.damaged.append((meta.stream, meta.partition, meta.base, meta.count))
         if definition.info.kind == "topic":
-            self.partition(meta.stream, meta.partition).lost(meta.base, meta.count)
+            partition = self.partition(meta.stream, meta.partition)
+            self._gap(meta, partition.missed(meta.base) if self.torn else 0)
+            partition.lost(meta.base, meta.count)
         else:
             queue = self.queue(meta.stream)
+            self._gap(meta, missed(queue, meta.base) if self.torn else 0)
             queue.lost(meta.base, meta.count)
             queue.coming.discard(meta.id)
             came(queue, meta.id)
+        self.damaged.append((meta.stream, meta.partition, meta.base, meta.count))
 
     def noted(self, note: records.Note, number: int, now_us: int) -> None:
         """A small fact. Those about streams that are gone do nothing but use up their number."""
@@ -245,7 +249,7 @@ class Shard:
         elif kind == Kind.OUTGOING:
             self.outgoing(records.read_outgoing(meta), record.number, now_us)
         else:
-            self._replay_queue(kind, meta, record.number, now_us)
+            replay_queue(self, kind, meta, record.number, now_us)
 
     def _replay_push(self, record: Replayed, meta: bytes, seen: bool, now_us: int) -> None:
         push = records.read_push(meta)
@@ -261,23 +265,6 @@ class Shard:
             self.lost(push)
         else:
             self.stored(push, batch, record.location, record.length)
-
-    def _replay_queue(self, kind: int, meta: bytes, number: int, now_us: int) -> None:
-        if kind == Kind.GRANT:
-            stream, grants = read_grants(meta)
-            self.invisible.discard(number)
-            if stream in self.streams:
-                queue = self.queue(stream)
-                for given in grants:
-                    if not gives_lost(queue, given, self.torn):
-                        queue.granted(given, now_us)
-        else:
-            stream, changes = read_changes(meta)
-            if stream in self.streams:
-                queue = self.queue(stream)
-                for change in changes:
-                    if not changes_lost(queue, change, self.torn):
-                        queue.changed(change, now_us)
 
     def restart(self, now_us: int, first_grant: int) -> None:
         """After recovery: leases and claims last their whole length again."""
