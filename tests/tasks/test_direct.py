@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import concurrent.futures
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.node.conftest import NodeProcess
+from tests.node.conftest import node as node
 from tests.tasks import functions
 from tests.tasks.tiny_worker import TinyWorker
 
 import penstock
 from penstock.errors import ClosedError, LimitError
+from penstock.node.clock import Clock
 from penstock.tasks import direct
 from penstock.tasks.envelope import TaskCall
 from penstock.tasks.errors import TaskCancelledError, TaskFailedError
 from penstock.tasks.names import streams_of
+from penstock.testing import memory_fabric
 
 WAIT_S = 60.0
+
+
+@pytest.fixture
+def fabric(node: NodeProcess) -> Iterator[penstock.Fabric]:
+    with node.connect(timeout=WAIT_S) as made:
+        yield made
+
+
+@pytest.fixture
+def beside(node: NodeProcess) -> Iterator[penstock.Fabric]:
+    """For workers: who shares a connection gets no turns."""
+    with node.connect(timeout=WAIT_S) as made:
+        yield made
 
 
 @pytest.fixture
@@ -34,9 +53,9 @@ def gate() -> threading.Event:
 
 @pytest.fixture
 def worker(
-    fabric: penstock.Fabric, app: penstock.TaskApp, gate: threading.Event
+    beside: penstock.Fabric, app: penstock.TaskApp, gate: threading.Event
 ) -> Iterator[TinyWorker]:
-    with TinyWorker(fabric, before=lambda call: _pass(gate)) as working:
+    with TinyWorker(beside, before=lambda call: _pass(gate)) as working:
         yield working
         gate.set()
 
@@ -165,11 +184,11 @@ def test_a_large_result_is_read_by_the_loop(app: penstock.TaskApp, tmp_path: Pat
         assert app._direct.taken == taken + 2
 
 
-def test_a_refusal_is_told(fabric: penstock.Fabric) -> None:
+def test_a_refusal_is_told(fabric: penstock.Fabric, beside: penstock.Fabric) -> None:
     """The queue is full: the task was not stored, and the future says so."""
     queue = fabric.queue(streams_of("small").queue, max_deliveries=1_000_000, max_messages=1)
     app = fabric.tasks("small")
-    with TinyWorker(fabric, "small"):
+    with TinyWorker(beside, "small"):
         warm_up(app)
     queue.push(b"no task, but in the way")
     taken = app._direct.taken
@@ -223,25 +242,100 @@ def test_closing_in_a_turn(
     until(lambda: worker.ran and not fabric.queue("tasks.default").stats()["messages"])
 
 
-def test_the_node_dies_in_a_turn(tmp_path: Path) -> None:
-    node = NodeProcess(tmp_path / "data")
-    node.start()
-    try:
-        with node.connect(timeout=WAIT_S) as fabric:
-            app = fabric.tasks("default", durability="written")
-            dies = threading.Event()
+def test_the_node_dies_in_a_turn(
+    node: NodeProcess, app: penstock.TaskApp, beside: penstock.Fabric
+) -> None:
+    dies = threading.Event()
 
-            def die(call: TaskCall) -> None:
-                if dies.is_set():
-                    dies.clear()
-                    node.end(signal.SIGKILL)
-                    node.start()
+    def die(call: TaskCall) -> None:
+        if dies.is_set():
+            dies.clear()
+            node.end(signal.SIGKILL)
+            node.start()
 
-            with TinyWorker(fabric, before=die):
-                warm_up(app)
-                dies.set()
-                assert app.submit(functions.square, 4).result(WAIT_S) == 16
-                assert not dies.is_set()
-                assert app.submit(functions.square, 5).result(WAIT_S) == 25
-    finally:
-        node.end()
+    with TinyWorker(beside, before=die):
+        warm_up(app)
+        dies.set()
+        assert app.submit(functions.square, 4).result(WAIT_S) == 16
+        assert not dies.is_set()
+        assert app.submit(functions.square, 5).result(WAIT_S) == 25
+
+
+def test_there_are_no_turns_where_others_would_be_in_the_way(
+    fabric: penstock.Fabric, app: penstock.TaskApp, worker: TinyWorker
+) -> None:
+    """Another thread waits on the connection; or the engine is in this very process."""
+    empty = fabric.queue("empty")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        popping = pool.submit(empty.pop, timeout=WAIT_S)
+        until(lambda: not fabric._connection.idle)
+        for each in range(3 * direct.ALONE):
+            assert app.submit(functions.square, each).result(WAIT_S) == each * each
+        assert not app._direct.taken
+        empty.push(b"it may end")
+        assert popping.result() is not None
+    with memory_fabric(Clock()) as own:
+        inside = own.tasks("inside")
+        with TinyWorker(own, "inside"):
+            for each in range(3 * direct.ALONE):
+                assert inside.submit(functions.square, each).result(WAIT_S) == each * each
+        assert not inside._direct.taken
+
+
+def test_a_timeout_that_is_none_of_them_leaves_the_turn_alone(
+    app: penstock.TaskApp, worker: TinyWorker
+) -> None:
+    warm_up(app)
+    future, wrong = app.submit(functions.square, 4), cast(float, "5")
+    with pytest.raises(TypeError):
+        future.result(wrong)
+    assert future.result(WAIT_S) == 16
+    app.flush()
+
+
+@pytest.mark.parametrize("where", ["_tell", "_end", "_hand_over", "_clear"])
+def test_a_signal_at_any_point_of_a_turn_leaves_nothing_behind(
+    app: penstock.TaskApp, worker: TinyWorker, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    warm_up(app)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    future = app.submit(functions.square, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(app._direct, where, interrupted)
+        if where == "_hand_over":
+            patch.setattr(direct, "PATIENCE_S", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            future.result(WAIT_S)
+    assert future.result(WAIT_S) == 16
+    app.flush()
+    until(lambda: app._direct._turn is None)
+    assert app.submit(functions.square, 5).result(WAIT_S) == 25
+
+
+def test_a_program_that_ends_in_a_turn_has_submitted(
+    node: NodeProcess, fabric: penstock.Fabric, app: penstock.TaskApp, worker: TinyWorker
+) -> None:
+    """And says nothing else of it: its outcome is that of the worker."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _ENDING, node.url], capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert ended.returncode == 0, ended.stderr
+    task = bytes.fromhex(ended.stdout.strip())
+    assert app.future(task).result(WAIT_S) == 36
+    assert not ended.stderr
+
+
+_ENDING = """
+import sys
+import penstock
+from penstock.tasks import direct
+from tests.tasks import functions
+
+app = penstock.connect(sys.argv[1]).tasks("default")
+while not app._direct.taken:
+    app.submit(functions.square, 2).result(60)
+print(app.submit(functions.square, 6).id.hex())
+"""

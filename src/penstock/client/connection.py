@@ -198,6 +198,17 @@ class Connection:
             self._send_parts([self._protocol.cancel_frame(pending.id)])
 
     @property
+    def idle(self) -> bool:
+        """Whether it is there, over a socket, nothing is under way, and nobody sends: then to send
+        something small takes no time."""
+        if not isinstance(self._transport, SocketTransport) or self._protocol.in_flight:
+            return False
+        if not self._sending.acquire(blocking=False):
+            return False
+        self._sending.release()
+        return True
+
+    @property
     def closed(self) -> bool:
         """Whether nothing works any more."""
         return self._error is not None

@@ -76,7 +76,7 @@ class TaskApp(Watched, Closing):
         except BaseException:
             self._portal.close()
             raise
-        self._direct = Direct(fabric, name, self._link, self._portal)
+        self._direct = Direct(fabric, self._link, self._portal)
 
     async def _open(
         self, fabric: Fabric, name: str, durability: str | None

@@ -58,7 +58,7 @@ class TaskHandle(Parent):
 
     def settle(self, task: bytes, outcome: TaskOutcome, large: Sequence[Buffer] = ()) -> bool:
         """The task has ended. Who hears of it again has nothing new to say."""
-        if self._ending != "submitted":
+        if self.done():
             return False
         value: Any = None
         error: PenstockError | None
@@ -67,12 +67,16 @@ class TaskHandle(Parent):
             error = error_of(task, outcome)
             if error is None:
                 value = self._codec.unpack(outcome.result, large)
-            self._ending = _ENDINGS[outcome.status]
+            ending = _ENDINGS[outcome.status]
         except PenstockError as unreadable:
-            error, self._ending = unreadable, "lost"
-        self.outcome = outcome
+            error, ending = unreadable, "lost"
+        self.outcome, self._ending = outcome, ending
         self._resolve(value, error)
         return False
+
+    def done(self) -> bool:
+        """Whether the task has ended, in whichever way."""
+        raise NotImplementedError
 
     def _check_function(self, ran: str) -> None:
         if self.function and ran and ran != self.function:
@@ -109,7 +113,7 @@ class App(Protocol):
         """Asks that a task be cancelled."""
 
 
-class TaskFuture(TaskHandle, Future[R]):
+class TaskFuture(Future[R], TaskHandle):
     """The result to be of a task. A `concurrent.futures.Future`: `wait` and `as_completed` of that
     module take it. As an argument of another submission, it stands for the result."""
 

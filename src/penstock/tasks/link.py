@@ -9,11 +9,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.client.aio import AsyncFabric
 from penstock.client.aio_streams import AsyncQueue, AsyncTable
 from penstock.client.inputs import milliseconds
+from penstock.client.ops_topic import PartitionReader
 from penstock.errors import ClosedError, InvalidError, PenstockError
 from penstock.tasks.blobs.files import Directory
 from penstock.tasks.blobs.pieces import Pieces
@@ -23,7 +24,7 @@ from penstock.tasks.envelope import TaskOutcome
 from penstock.tasks.gangs.streams import open_gang_queue
 from penstock.tasks.lookups import Lookups
 from penstock.tasks.losses import Losses
-from penstock.tasks.names import cancel_key
+from penstock.tasks.names import cancel_key, reply_partition
 from penstock.tasks.outbox import Outbox, Parcel, Shipment, Sink
 from penstock.tasks.replies import Replies
 from penstock.tasks.silence import Silence
@@ -31,6 +32,10 @@ from penstock.tasks.streams import OpenStreams, open_streams
 from penstock.tasks.waiting import MOST_WAITING, Waiting, cancelled_error
 from penstock.tasks.watching.observer import Observer
 from penstock.wire.buffers import Buffer
+
+if TYPE_CHECKING:
+    from penstock.client.blocking import Fabric
+    from penstock.client.blocking_streams import Queue
 
 log = logging.getLogger("penstock.tasks")
 Push = Callable[[Shipment], Awaitable[object]]  # stores it
@@ -150,10 +155,14 @@ class TaskLink:
         self._loop.call_soon_threadsafe(self._losses.withdrawn, parcel)
         return True
 
-    @property
-    def client(self) -> bytes:
-        """What its tasks' ids begin with."""
-        return self._client
+    def streams_of(self, fabric: Fabric) -> tuple[Queue, PartitionReader]:
+        """The queue and the outcomes of this client as another fabric of the same node has them."""
+        from penstock.client.blocking_streams import Queue, Topic  # for those who block
+
+        replies = Topic(fabric, self._streams.replies.info)
+        reader = PartitionReader(replies, reply_partition(self._client), "end")
+        reader.offset = self.read_to
+        return Queue(fabric, self._streams.queue.info), reader
 
     @property
     def read_to(self) -> int:

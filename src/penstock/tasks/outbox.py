@@ -64,7 +64,9 @@ class Dependence(NamedTuple):
 class Parcel:
     """Tasks that were submitted by one call, ready to be pushed."""
 
-    __slots__ = ("bytes", "dependence", "keep_ms", "large", "sink", "tasks", "terms", "values")
+    __slots__ = (
+        "bytes", "counted", "dependence", "keep_ms", "large", "sink", "tasks", "terms", "values",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class Parcel:
         self.keep_ms = keep_ms  # that outcomes are kept, for tasks that depend on them
         self.large: list[Large] = []  # arguments that are to be stored before
         self.bytes = sum(map(len, values))
+        self.counted = False  # by the outbox, as waiting or under way
 
     def add(self, task: bytes, value: bytes) -> None:
         """One more task, before the parcel is offered."""
@@ -148,16 +151,19 @@ class Outbox:
         """Takes a parcel in; whether the sender rests and must be woken."""
         with self._lock:
             self._waiting.append(parcel)
-            self._tasks += len(parcel.tasks)
-            self._bytes += parcel.bytes
+            self._count(parcel)
             wake, self._resting = self._resting, False
             return wake
 
     def begin(self, parcel: Parcel) -> None:
         """A parcel is sent past the sender: it counts as under way until it is `finished`."""
         with self._lock:
-            self._tasks += len(parcel.tasks)
-            self._bytes += parcel.bytes
+            self._count(parcel)
+
+    def _count(self, parcel: Parcel) -> None:
+        parcel.counted = True
+        self._tasks += len(parcel.tasks)
+        self._bytes += parcel.bytes
 
     def take(self) -> Shipment | None:
         """What is to be sent next: the oldest parcel, and those behind it that can go along. With
@@ -244,8 +250,10 @@ class Outbox:
         tell()
 
     def _release(self, parcel: Parcel) -> None:
-        self._tasks -= len(parcel.tasks)
-        self._bytes -= parcel.bytes
+        if parcel.counted:
+            parcel.counted = False
+            self._tasks -= len(parcel.tasks)
+            self._bytes -= parcel.bytes
 
     def _told(self) -> list[Callable[[], object]]:
         told: list[Callable[[], object]] = []

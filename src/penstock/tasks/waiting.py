@@ -154,8 +154,13 @@ class Waiting:
         """As `take_in`, for one outcome that refers to nothing; on one other thread at a time."""
         sink = self._sinks.pop(task, None)
         if sink is not None:
+            try:
+                told = sink.settle(task, outcome)
+            except BaseException:  # of a signal: whoever is told next finds it waiting
+                self._sinks.setdefault(task, sink)
+                raise
             self._apart = [self._apart[0] + 1, self._apart[1] + (outcome.status != _DONE)]
-            if sink.settle(task, outcome):
+            if told:
                 sink.settled()
             self._tell_room()
 

@@ -65,6 +65,10 @@ class Announcing:
                 _log.debug("this worker is not seen now: %s", error)
             await asyncio.sleep(ANNOUNCE_S)
 
+    def is_own(self, report: WorkerReport) -> bool:
+        """Whether a report is one of this worker."""
+        return (report.worker, report.started_us) == (self._name, self._started_us)
+
     async def close(self) -> None:
         """Nobody sees it any more."""
         if self._session is not None:

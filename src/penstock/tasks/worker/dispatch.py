@@ -7,7 +7,7 @@ and carries out. Every job that was delivered leaves by exactly one Finish, Retr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from penstock.tasks.envelope import Status
@@ -49,6 +49,8 @@ class Dispatch:
         self.slots: dict[int, Slot] = {}
         self.draining = False
         self._chance = chance
+        # What becomes of a job that failed because others have its function, and this worker not.
+        self.elsewhere: Callable[[Job, Ended], GiveBack | None] = _nowhere
         self._places: dict[bytes, tuple[Job, Slot | None]] = {}  # by task: to be cancelled by it
         self._limited = 0  # given jobs with a time limit
         self._ended_us = 0  # when the last attempt ended
@@ -114,7 +116,12 @@ class Dispatch:
             return
         for each in ended:
             job = self._released(slot, each.number)
-            if job is not None:
+            if job is None:
+                continue
+            left = self.elsewhere(job, each) if each.status else None
+            if left is not None:
+                self._over(left)
+            else:
                 function = job.call.function
                 self.times.took(function, each.took_us)
                 self.passages.ended(function, each.waited_us, each.took_us)
@@ -326,3 +333,7 @@ class Dispatch:
         del self._places[effect.job.call.task]
         self.effects.append(effect)
 
+
+def _nowhere(_: Job, __: Ended) -> GiveBack | None:
+    """Unless there is somebody who knows of other workers."""
+    return None

@@ -31,6 +31,8 @@ class Job:
     """How long it was thought to take when it was given to an executor."""
     ready_us: int = 0
     """Since when it waits for an executor."""
+    moved: bool = False
+    """Another host has sent it here, for its data."""
     cancelled: bool = False
     lost: bool = False
     """Its lease is: somebody else has it, or will."""

@@ -51,6 +51,7 @@ class Neighbours:
         """Keeps the jobs that work on data, until they are `due`; returns the others."""
         free: list[Job] = []
         for job in jobs:
+            job.moved = moved
             if job.call.block or moved:
                 self._placing.found(job, delivery, job.row, job.call.block, moved)
             else:

@@ -70,7 +70,6 @@ class Puller:
         self._settings = settings
         self._name = name
         self._failures = FailureLog(now_us)
-        self._elsewhere = Elsewhere(streams.control, name, now_us)
         self._deliveries = Deliveries(settings.lease_s, self.figures, self._lease_lost)
         self._arrivals = Arrivals(fabric, streams)
         self._large = LargeValues(fabric, settings)
@@ -83,6 +82,9 @@ class Puller:
             fabric, streams.control, settings, name, self.figures, self.dispatch, self._pacing,
             self._crew,
         )  # fmt: skip
+        is_own, allowed = self._announcing.is_own, settings.allowed
+        self._elsewhere = Elsewhere(streams.control, is_own, allowed, now_us)
+        self.dispatch.elsewhere = self._elsewhere.instead
         self._room = asyncio.Event()
         self._over = asyncio.Event()
         self._ticking: asyncio.TimerHandle | None = None
@@ -127,6 +129,7 @@ class Puller:
                 self._crew.failed(),
                 self._large.sweep(),
                 self._announcing.run(),
+                self._elsewhere.run(),
             ]
             if self._neighbours is not None:
                 duties.append(self._pull(self._neighbours.queue, moved=True))
@@ -156,7 +159,6 @@ class Puller:
         await self._large.close()
         await self._crew.close()
         await self._announcing.close()
-        await self._elsewhere.close()
         self._failures.close()
         if self._neighbours is not None:
             with suppress(PenstockError):
@@ -339,8 +341,6 @@ class Puller:
     def _carry_out(
         self, effect: Effect, finished: list[Over], back: list[Retry | GiveBack]
     ) -> None:
-        if isinstance(effect, Finish | Retry):
-            effect = self._elsewhere.instead(effect) or effect
         if isinstance(effect, Send):
             self._crew.get(effect.executor).send(effect.jobs)
         elif isinstance(effect, Finish):

@@ -98,6 +98,7 @@ class Runner:
         call = None
         try:
             call = read_call(work.packed)
+            self._function(call.function)  # first: its arguments may be known elsewhere only, too
             result = self._called(call, self._arguments(call, work))
             if inspect.isawaitable(result):
                 result = wait(result)
@@ -114,11 +115,12 @@ class Runner:
         call = None
         try:
             call = read_call(work.packed)
+            function = self._function(call.function)  # as above
             if call.large is None and not work.parents:
                 arguments = self._arguments(call, work)
             else:
                 arguments = await asyncio.to_thread(self._arguments, call, work)
-            if inspect.iscoroutinefunction(self._function(call.function)):
+            if inspect.iscoroutinefunction(function):
                 result = await self._called(call, arguments)
             else:
                 result = await asyncio.to_thread(self._called, call, arguments)
