@@ -245,7 +245,9 @@ def open_damaged(data: bytes) -> None:
         disk.files = {name: bytearray(stored) for name, stored in _filled_files().items()}
         _edit(disk, data)
         try:
-            engine = open_engine(disk, NOW_US, 1, accept_damage=accepted)
+            engine = open_engine(
+                disk, NOW_US, 1, accept_damage=accepted, segment_bytes=SEGMENT_BYTES
+            )
         except (PenstockError, DiskError):
             continue
         engine.receive(1, bytearray(_hello()), NOW_US)
