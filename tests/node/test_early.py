@@ -313,7 +313,7 @@ def test_deliveries_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
             queue, got = await fabric.queue("q"), list[bytes]()
 
             async def consume() -> None:
-                async for message in queue.consume():
+                async for message in queue.consume(prefetch=10):
                     got.append(message.value)
                     message.ack()
                     if len(got) == 4:
