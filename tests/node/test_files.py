@@ -7,12 +7,16 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.errors import InUseError
 from penstock.node import files
-from penstock.node.files import MAX_OPEN_FILES, FileDisk
+from penstock.node.files import AHEAD_BYTES, MAX_OPEN_FILES, WRITE_BYTES, FileDisk
+from penstock.node.writeback import begin_writing
 from penstock.store.disk import DiskError
 
 
@@ -97,6 +101,70 @@ def test_a_synced_write_is_one_call_where_that_is_possible(disk: FileDisk, monke
     disk.write_synced("a", 6, [b"three"])  # it is not tried again
     assert calls == ["flagged", "plain", "sync", "plain", "sync"]
     assert disk.read("a", 0, 99) == b"onetwothree"
+
+
+@given(sizes=st.lists(st.integers(0, 3 * WRITE_BYTES), max_size=6), small=st.integers(0, 2100))
+@settings(max_examples=30, deadline=None)
+def test_what_is_large_is_written_in_portions(sizes: list[int], small: int) -> None:
+    parts = [bytes([number % 251]) * size for number, size in enumerate([*sizes, *[3] * small])]
+    calls: list[tuple[int, int]] = []
+    writev = os.pwritev
+
+    def counted(fd, some, offset, *flags):
+        calls.append((len(some), sum(map(len, some))))
+        return writev(fd, some, offset, *flags)
+
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        disk = FileDisk(folder)
+        patch.setattr(os, "pwritev", counted)
+        for name, write in (("a", disk.write), ("b", disk.write_synced)):
+            disk.create(name)
+            write(name, 7, parts)
+            assert disk.read(name, 7, 1 << 30) == b"".join(parts)
+        disk.close()
+    assert all(count <= 1024 and size <= WRITE_BYTES for count, size in calls)
+
+
+def test_the_disk_begins_before_all_of_a_large_write_is_there(disk: FileDisk, monkeypatch) -> None:
+    calls: list[tuple[int, ...]] = []
+
+    def begin(fd: int, *where: int) -> None:
+        calls.append(where)
+        begin_writing(fd, *where)
+
+    monkeypatch.setattr(files, "begin_writing", begin)
+    monkeypatch.setattr(files, "_sync_data", lambda _: calls.append(()))
+    disk.create("a")
+    disk.write_synced("a", 9, [bytes(AHEAD_BYTES + 100), bytes(2 * AHEAD_BYTES)])
+    assert calls == [*((9 + n * AHEAD_BYTES, AHEAD_BYTES) for n in range(3)), ()]
+    calls.clear()
+    disk.write("a", 0, [bytes(2 * AHEAD_BYTES)])  # nobody waits for it
+    assert not calls
+
+
+def test_a_disk_that_refuses_to_begin_has_failed(disk: FileDisk, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "no")
+
+    disk.create("a")
+    monkeypatch.setattr(files, "begin_writing", refuse)
+    with pytest.raises(DiskError):
+        disk.write_synced("a", 0, [bytes(2 * AHEAD_BYTES)])
+
+
+def test_begin_writing_tells_of_what_is_wrong_only(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        file.write(bytes(100))
+        file.flush()
+        begin_writing(file.fileno(), 0, 100)
+        closed = os.dup(file.fileno())
+    os.close(closed)
+    with pytest.raises(OSError, match="Bad file"):
+        begin_writing(closed, 0, 100)
+    ends = os.pipe()
+    begin_writing(ends[1], 0, 100)  # cannot be begun: what follows is as ever
+    for end in ends:
+        os.close(end)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from penstock.core.liveness import Liveness, grown_partition
 from penstock.core.partition import Partition
 from penstock.core.records import Thinned
 from penstock.core.runs import rows_of
+from penstock.engine.preparing import Preparing
 from penstock.engine.scrubbing import EVERY_US, PAUSE_US, Scrub
 from penstock.engine.thinning import Thinning
 from penstock.store.checkpoint import CheckpointWriter, drop_older, next_checkpoint
@@ -42,14 +43,15 @@ _OVER = object()
 
 
 class Pace(NamedTuple):
-    """When there is enough to do: journal between two checkpoints, and what is worth cleaning; and
-    how often old files are read through, with which pauses."""
+    """When there is enough to do: journal between two checkpoints, and what is worth cleaning; how
+    often old files are read through, with which pauses; and how many segments are made ahead."""
 
     checkpoint_bytes: int = 384 << 20
     checkpoint_records: int = 200_000
     limits: Limits = Limits()
     scrub_every_us: int = EVERY_US
     scrub_pause_us: int = PAUSE_US
+    prepared: int = 0
 
 
 class Step:
@@ -68,6 +70,7 @@ class Maintenance:
         self.pace = pace
         now_us = engine.fabric.kernel.now_us
         self.scrub = Scrub(engine, now_us, pace.scrub_pause_us, pace.scrub_every_us)
+        self.preparing = Preparing(engine, pace.prepared)
         self.checkpoints = 0
         self.begun = 0  # checkpoints; the last of them may be under way
         self.finished = 0  # the number, among those begun, of the last that is durable
@@ -110,8 +113,11 @@ class Maintenance:
                 self._work = self._choose()
                 if self._work is None:
                     self.changed, self._look_us = False, now_us + LOOK_EVERY_US
+                    self.preparing.look(now_us)
             if self._work is None and now_us >= self.scrub.due_us:
                 self._work = self.scrub.round(now_us)
+            if self._work is None and now_us >= self.preparing.due_us:
+                self._work = self.preparing.round(now_us)
             if self._work is None:
                 return None
         try:
@@ -149,7 +155,8 @@ class Maintenance:
             return self._wait_us
         if self._work is not None:
             return None
-        return min(self._look_us, self.scrub.due_us) if self.changed else self.scrub.due_us
+        due_us = min(self.scrub.due_us, self.preparing.due_us)
+        return min(self._look_us, due_us) if self.changed else due_us
 
     def is_over(self, before: tuple[int, int]) -> bool:
         """Whether a checkpoint was made, and what it covers let go, or something has failed since
@@ -384,6 +391,7 @@ class Maintenance:
             "cleaned_files": self.cleaned_files,
             "scrubs": self.scrub.passes,
             "scrub_damages": self.scrub.damages,
+            "prepared_segments": self.preparing.made,
         }
 
 

@@ -27,7 +27,7 @@ from penstock.node.identity import Address, Identity, read_identity
 from penstock.node.life import hand_over, settle_in
 from penstock.node.runtime import Runtime
 from penstock.node.server import Server
-from penstock.store.journal import SEGMENT_BYTES
+from penstock.store.journal import MAX_SPARES, SEGMENT_BYTES
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7411
@@ -36,7 +36,8 @@ SETTLE_SECONDS = 10.0  # a node that is new to its cluster waits so long for it 
 SWITCH_SECONDS = 0.0005  # a thread that comes back from the disk must not wait long for the loop
 
 
-_PACE = Pace()
+_PACE = Pace(prepared=MAX_SPARES)
+_EMBEDDED_PACE = Pace()  # a program that has a fabric inside has other uses for the disk
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def open_directory(
                 f"{path} belongs to a node of a cluster",
                 advice="Start it with `penstock serve`, and connect to it.",
             )
-        return disk, _open_engine(disk, clock, config or Config())
+        return disk, _open_engine(disk, clock, config or Config(pace=_EMBEDDED_PACE))
     except BaseException:
         disk.close()
         raise

@@ -37,7 +37,7 @@ class Size(NamedTuple):
 
     shards: int = 8
     segment_bytes: int = 64 << 10
-    pace: Pace = Pace(96 << 10, 400, Limits(keep_journal=2, dead_bytes=0), 10_000_000, 100_000)
+    pace: Pace = Pace(96 << 10, 400, Limits(keep_journal=2, dead_bytes=0), 10_000_000, 100_000, 2)
 
 
 class Host:

@@ -266,6 +266,15 @@ class Journal:
                 return payload
         return None
 
+    @property
+    def spares(self) -> int:
+        """Files that are ready to become segments."""
+        return len(self._spares)
+
+    def add_spare(self, name: str) -> None:
+        """One more of them, of `segment_bytes`; what is in it does not matter."""
+        self._spares.append(name)
+
     def recycle(self, number: int) -> Recycling:
         """How to let a dead sealed segment go: its file is kept for a new one, or deleted. To be
         run, in a thread if the caller likes, and handed back to `finish_recycling`, before another.

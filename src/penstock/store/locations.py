@@ -15,7 +15,7 @@ SHARD = "s"
 CHECKPOINT = "c"
 QUARANTINE = "q"
 SPARE = "r"
-"""A dead journal segment that waits to be used again."""
+"""A file that waits to become a journal segment: a dead one, or one that was made ahead."""
 
 _NAME_LENGTH = 10
 

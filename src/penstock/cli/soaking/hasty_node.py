@@ -29,7 +29,8 @@ def main() -> None:
     host, port = parse_address(arguments.listen)
     config = Config(
         data=arguments.data, host=host, port=port, segment_bytes=SEGMENT_BYTES,
-        pace=Pace(checkpoint_bytes=CHECKPOINT_BYTES), accept_damage=arguments.accept_damage,
+        pace=Pace(checkpoint_bytes=CHECKPOINT_BYTES, prepared=2),
+        accept_damage=arguments.accept_damage,
     )  # fmt: skip
 
     def started(node: Node) -> None:
