@@ -102,7 +102,7 @@ def test_a_sync_that_fails_puts_all_off_to_a_new_segment(journal, disk) -> None:
     assert apart(journal, entry(4)) == []
     assert journal.finish_sync(sync, DiskError("broken")).committed == []
     assert journal.stopped is not None
-    assert [each.number for each in journal.waiting()] == []
+    assert [each.number for each in journal.waiting] == []
     journal.resume()
     assert numbers(flush_once(journal)) == [2, 4]
     assert numbers_on_disk(disk, "j-00000002") == [2, 3, 4]

@@ -160,7 +160,7 @@ class Engine:
         send: Callable[[], None] | None = None,
     ) -> None:
         """A flush was run: what it made safe is answered. `send` may take the outputs early."""
-        waiting = [*self.journal.waiting(), *flush.entries] if error is not None else []
+        waiting = [*self.journal.waiting, *flush.entries] if error is not None else []
         finished = self.journal.finish(flush, error)
         self._end(finished, now_us, send)
         if error is not None:
@@ -177,7 +177,7 @@ class Engine:
         send: Callable[[], None] | None = None,
     ) -> None:
         """A sync was run; as `end_flush`."""
-        waiting = list(self.journal.waiting()) if error is not None else []
+        waiting = list(self.journal.waiting) if error is not None else []
         stopped = self.journal.stopped is not None  # by a write that failed meanwhile
         self._end(self.journal.finish_sync(sync, error), now_us, send)
         if error is not None and not stopped:

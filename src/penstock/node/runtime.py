@@ -158,7 +158,7 @@ class Runtime:
         is not the disk alone that makes them so."""
         if self.carrier is not None or self.send_alone is None:
             return None
-        early = Early([*self.engine.journal.waiting(), *entries], self.send_alone)
+        early = Early([*self.engine.journal.waiting, *entries], self.send_alone)
         return early if early else None
 
     def _left_early(self, early: Early | None) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.store.disk import Disk, DiskError
@@ -36,6 +36,7 @@ from penstock.wire.entry import Entry
 SEGMENT_BYTES = 64 << 20
 MAX_FLUSH_BYTES = 16 << 20
 MAX_UNSYNCED_BYTES = 16 << 20
+MAX_UNSYNCED_ENTRIES = 4096  # to let them all go takes half a millisecond
 MAX_UNSYNCED_US = 1_000_000
 MAX_PATIENCE_US = 5_000  # of entries that nobody waits for: others take them along until then
 MAX_PENDING_BYTES = 256 << 20
@@ -122,11 +123,12 @@ class Journal:
     @property
     def committed(self) -> int:
         """The position up to which all that was written is as durable as it was asked to be."""
-        return next((entry.location for entry in self.waiting()), self.written)
+        return self.waiting[0].location if self.waiting else self.written
 
-    def waiting(self) -> Iterator[Entry]:
+    @property
+    def waiting(self) -> Sequence[Entry]:
         """What was written, and is not committed before it is synced; in order."""
-        return self._unsynced.waiting()
+        return self._unsynced.waiting
 
     @property
     def tail(self) -> int:
@@ -232,7 +234,7 @@ class Journal:
         self.written = flush.end
         committed = _uncommitted(flush.entries) if flush.mixed else flush.entries
         if flush.sync:
-            committed = [*self.waiting(), *committed]
+            committed = [*self.waiting, *committed]
             self.syncs += 1
             self._all_synced(flush.end)
             return Finished(committed, [])
@@ -297,7 +299,10 @@ class Journal:
     def _is_sync_wanted(self, now_us: int, more_bytes: int = 0) -> bool:
         """Whether somebody waits for what was written, or too much is not synced, or for too long.
         """
-        much = self._unsynced.bytes + more_bytes >= self._max_unsynced_bytes
+        much = (
+            self._unsynced.bytes + more_bytes >= self._max_unsynced_bytes
+            or len(self._unsynced.entries) >= MAX_UNSYNCED_ENTRIES
+        )
         return self._unsynced.awaited or much or self._is_sync_due(now_us)
 
     def _is_sync_due(self, now_us: int) -> bool:

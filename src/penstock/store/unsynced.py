@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
 
 from penstock.store.disk import Disk
 from penstock.store.flush import Flush, Sync
@@ -23,11 +23,10 @@ class Unsynced:
         """Some wait for a sync, and none that runs is for them."""
         self.patient_us: int | None = None
         """Since when some wait for it who are patient, and none that runs is for them."""
-        self._waiting_in: set[int] = set()  # the shards of those that wait
-
-    def waiting(self) -> Iterator[Entry]:
-        """What is not committed before it is synced; in order."""
-        return _waiting(self.entries)
+        self.waiting: list[Entry] = []
+        """Those that are not committed before they are synced. A list of its own: there may be ten
+        thousand entries that nobody waits for."""
+        self._waiting_in: set[int] = set()  # their shards
 
     def add(self, flush: Flush, entries: list[Entry]) -> list[Entry]:
         """A flush was written, and these of its entries were not committed before; those that are
@@ -43,6 +42,7 @@ class Unsynced:
         for entry in entries:
             if entry.level >= _SYNCED or entry.shard in waiting_in:
                 entry.level = max(entry.level, _SYNCED)
+                self.waiting.append(entry)
                 waiting_in.add(entry.shard)
                 if not entry.patient:
                     self.awaited = True
@@ -59,11 +59,13 @@ class Unsynced:
 
     def synced(self, sync: Sync) -> list[Entry]:
         """A sync was run; what is committed by that. More may have been written meanwhile."""
-        synced, self.entries = self.entries[: sync.entries], self.entries[sync.entries :]
+        del self.entries[: sync.entries]
         self.bytes -= sync.bytes
         self.since_us = sync.started_us if self.entries else None
-        self._waiting_in = {entry.shard for entry in self.waiting()}
-        return list(_waiting(synced))
+        over = bisect_left(self.waiting, sync.end, key=lambda entry: entry.location)
+        committed, self.waiting = self.waiting[:over], self.waiting[over:]
+        self._waiting_in = {entry.shard for entry in self.waiting}
+        return committed
 
     def clear(self) -> None:
         """All of it is synced, or put off to be written again."""
@@ -71,8 +73,5 @@ class Unsynced:
         self.bytes = 0
         self.since_us = self.patient_us = None
         self.awaited = False
+        self.waiting = []
         self._waiting_in = set()
-
-
-def _waiting(entries: list[Entry]) -> Iterator[Entry]:
-    return (entry for entry in entries if entry.level >= _SYNCED and not entry.committed)
