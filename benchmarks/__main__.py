@@ -25,7 +25,6 @@ from benchmarks.folders import RESULTS
 from benchmarks.report import PEERS
 from benchmarks.rounds import WORKLOADS, Rounds, choose_workloads
 from benchmarks.systems import LEFT_OUT, SYSTEMS, choose, system_of
-from benchmarks.warm import touch_memory
 from benchmarks.workloads import QUICK, Amounts
 
 
@@ -44,8 +43,6 @@ def bench_peers(
     names, chosen = chosen_by(choose, systems), chosen_by(choose_workloads, workloads)
     begin(data, "peers-data")
     found, skipped = available(names, system_of, may_install)
-    if not quick:
-        tell(f"{touch_memory() >> 30} GiB of memory were used once, so that all find it there")
     rules = rules_of(repeats, quick, minutes, hold)
     rounds = Rounds(QUICK if quick else Amounts(), rules, tell)
     run_and_publish(rounds, found, chosen, skipped, quick, PEERS, results)

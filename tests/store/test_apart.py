@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from tests.store.test_journal import FailingDisk, entry, flush_once, numbers_on_disk
 
@@ -9,6 +11,7 @@ from penstock.store.disk import DiskError
 from penstock.store.files import Files
 from penstock.store.flush import APART_BYTES, Flush, Sync
 from penstock.store.journal import MAX_PATIENCE_US, MAX_UNSYNCED_US, Finished, Journal
+from penstock.store.unsynced import OVER_AT_ONCE
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
@@ -185,3 +188,29 @@ def test_patience_that_began_while_a_sync_ran_is_not_forgotten(journal) -> None:
     assert numbers(journal.finish_sync(sync)) == [2]
     assert journal.next_sync(0) is None
     assert journal.next_due() == MAX_PATIENCE_US
+
+
+def test_what_is_synced_is_let_go_a_few_at_a_time(journal: Journal) -> None:
+    """All at once, ten thousand would hold the loop up for milliseconds."""
+    payloads = [Payload(b"p") for _ in range(200)]
+    left = [weakref.ref(each) for each in payloads]
+    apart(journal, *(entry(n, Durability.WRITTEN, each) for n, each in enumerate(payloads, 2)))
+    payloads.clear()
+    sync = sync_of(journal, MAX_UNSYNCED_US)
+    sync.run()
+    journal.finish_sync(sync)
+    before = held(left)
+    assert before >= 200 - OVER_AT_ONCE
+    for number in range(300, 306):
+        apart(journal, elsewhere(number))
+        assert before - OVER_AT_ONCE <= held(left) <= before
+        before = held(left)
+    assert not before
+
+
+class Payload(bytearray):
+    """One of which it can be told whether it is still there."""
+
+
+def held(payloads: list[weakref.ref[Payload]]) -> int:
+    return sum(each() is not None for each in payloads)

@@ -51,7 +51,7 @@ def journal(disk: FailingDisk) -> Journal:
     return Journal(disk, Files(), 1, segment_bytes=4096, max_flush_bytes=4096)
 
 
-def entry(number: int, level: Durability = Durability.SYNCED, payload: bytes | None = None):
+def entry(number: int, level: Durability = Durability.SYNCED, payload: bytes | bytearray | None = None):
     return Entry(7, 1, 1, number, b"meta", payload, level)
 
 

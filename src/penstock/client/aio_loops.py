@@ -91,7 +91,11 @@ async def _next_delivery(
     if state.finished:
         return False
     if not state.subscription.inbox:
-        state.settler.flush()  # before waiting: nobody knows for how long
+        wait_s = state.acks_wait_s()
+        short = wait_s > 0 and (idle_timeout is None or wait_s < idle_timeout)
+        if short and await connection.arrival(state.subscription, wait_s):
+            return True
+        state.flush()  # before waiting: nobody knows for how long
     return await connection.arrival(state.subscription, idle_timeout)
 
 

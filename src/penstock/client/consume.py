@@ -26,6 +26,8 @@ _MAX_GROWN = 1 << 14  # how far ahead a fast consumer is served when it does not
 _QUICK_S = 0.1  # half of what was ahead was used up so soon: twice as much may be
 _SLOW_S = 1.0  # it took so long: half as much
 
+ACKS_WAIT_S = 0.002  # at most, for others to be sent with them, while more messages come
+
 M = TypeVar("M", bound=LeasedMessage)
 
 
@@ -98,6 +100,7 @@ class ConsumeState(Generic[M]):
         self._adapts = prefetch is None
         self._clock = clock or time.monotonic
         self._since = self._clock()  # when credit was last given
+        self._flushed = self._since - ACKS_WAIT_S  # when acks were last sent
         self._most = max_messages
         self._handed = 0  # since the start
         self._owed = 0  # handed out, and not yet given back as credit
@@ -132,6 +135,19 @@ class ConsumeState(Generic[M]):
             # Several nodes gave more than was wanted: the rest is not handed out.
             return islice(self._current, len(part.positions) - (self._handed - self._most))
         return self._current
+
+    def acks_wait_s(self) -> float:
+        """How long acks may wait for others before they are sent. Not at all after a pause; where
+        messages come one after the other, a request for each would be half of the node's work."""
+        if not self.settler.waiting:
+            return 0.0
+        return max(self._flushed + ACKS_WAIT_S - self._clock(), 0.0)
+
+    def flush(self) -> None:
+        """Sends acks that wait, without waiting for answers."""
+        if self.settler.waiting:
+            self._flushed = self._clock()
+        self.settler.flush()
 
     def _count(self, part: Part) -> None:
         self._handed += len(part.positions)

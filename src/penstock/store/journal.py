@@ -36,7 +36,6 @@ from penstock.wire.entry import Entry
 SEGMENT_BYTES = 64 << 20
 MAX_FLUSH_BYTES = 16 << 20
 MAX_UNSYNCED_BYTES = 16 << 20
-MAX_UNSYNCED_ENTRIES = 4096  # to let them all go takes half a millisecond
 MAX_UNSYNCED_US = 1_000_000
 MAX_PATIENCE_US = 5_000  # of entries that nobody waits for: others take them along until then
 MAX_PENDING_BYTES = 256 << 20
@@ -299,10 +298,7 @@ class Journal:
     def _is_sync_wanted(self, now_us: int, more_bytes: int = 0) -> bool:
         """Whether somebody waits for what was written, or too much is not synced, or for too long.
         """
-        much = (
-            self._unsynced.bytes + more_bytes >= self._max_unsynced_bytes
-            or len(self._unsynced.entries) >= MAX_UNSYNCED_ENTRIES
-        )
+        much = self._unsynced.bytes + more_bytes >= self._max_unsynced_bytes
         return self._unsynced.awaited or much or self._is_sync_due(now_us)
 
     def _is_sync_due(self, now_us: int) -> bool:

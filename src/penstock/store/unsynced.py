@@ -9,6 +9,7 @@ from penstock.store.flush import Flush, Sync
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
+OVER_AT_ONCE = 64
 _SYNCED = Durability.SYNCED
 
 
@@ -27,11 +28,13 @@ class Unsynced:
         """Those that are not committed before they are synced. A list of its own: there may be ten
         thousand entries that nobody waits for."""
         self._waiting_in: set[int] = set()  # their shards
+        self._over: list[Entry] = []  # synced, and let go a few at a time: all at once takes long
 
     def add(self, flush: Flush, entries: list[Entry]) -> list[Entry]:
         """A flush was written, and these of its entries were not committed before; those that are
         by that. One whose shard waits for a sync waits for the next: entries of a shard are
         committed in their order."""
+        del self._over[-OVER_AT_ONCE:]
         self.entries += flush.entries
         self.bytes += flush.bytes
         if self.since_us is None:
@@ -59,7 +62,7 @@ class Unsynced:
 
     def synced(self, sync: Sync) -> list[Entry]:
         """A sync was run; what is committed by that. More may have been written meanwhile."""
-        del self.entries[: sync.entries]
+        self._over, self.entries = self.entries[: sync.entries], self.entries[sync.entries :]
         self.bytes -= sync.bytes
         self.since_us = sync.started_us if self.entries else None
         over = bisect_left(self.waiting, sync.end, key=lambda entry: entry.location)
