@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -139,3 +142,23 @@ def test_the_scenario_walks_as_the_client_does(monkeypatch):
     counted = fabriq.push(new_map(), 64, Random(1))
     assert len(asked) == 64
     assert fabriq.furthest(counted) <= 0.05
+
+
+@pytest.mark.parametrize("way", ["single", "batch"])
+def test_threads_share_a_walk(way: str) -> None:
+    """Each place is visited as often as the others, however the threads take turns."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            walk = Producer(1, 16, 5).walk_shards(None)
+            step = getattr(walk, way)
+            with ThreadPoolExecutor(8) as pool:
+                visits = [place for part in pool.map(_walked, [step] * 8) for place in part]
+            assert set(Counter(visits).values()) == {8 * 160 // 16}
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _walked(step: Callable[[], int]) -> list[int]:
+    return [step() for _ in range(160)]

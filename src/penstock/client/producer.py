@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -139,16 +140,37 @@ class Producer:
         identity, seed = self._chance.getrandbits(63) | 1, self._chance.getrandbits(64)
         return Producer(identity, self.shards, seed, self._now_s)
 
-    def walk_over(self, places: int) -> Walk:
+    def walk_over(self, places: int) -> SharedWalk:
         """A new walk over so many shards or partitions."""
-        return Walk(permutation(places, self._chance.getrandbits(64)))
+        return SharedWalk(Walk(permutation(places, self._chance.getrandbits(64))))
 
-    def walk_shards(self, routes: Routes | None) -> Walk | ClusterWalk:
+    def walk_shards(self, routes: Routes | None) -> SharedWalk:
         """A new walk over all shards; in a cluster, one on which its nodes take turns."""
         if routes is None:
             order = permutation(self.shards, self._chance.getrandbits(64))
-            return Walk(order, together=True)
-        return ClusterWalk(routes, self._chance.getrandbits(64))
+            return SharedWalk(Walk(order, together=True))
+        return SharedWalk(ClusterWalk(routes, self._chance.getrandbits(64)))
+
+
+class SharedWalk:
+    """A walk of all threads that push to a stream. Without a lock, two of them at the end of a
+    stretch would leave the path for ever."""
+
+    __slots__ = ("_lock", "_walk")
+
+    def __init__(self, walk: Walk | ClusterWalk) -> None:
+        self._walk = walk
+        self._lock = threading.Lock()
+
+    def batch(self) -> int:
+        """Where the next batch goes."""
+        with self._lock:
+            return self._walk.batch()
+
+    def single(self) -> int:
+        """Where the next single message goes."""
+        with self._lock:
+            return self._walk.single()
 
 
 class ClusterWalk:
