@@ -10,6 +10,7 @@ from penstock.store.journal import MAX_SPARES, MAX_UNSYNCED_US, Finished, Journa
 from penstock.store.locations import split
 from penstock.store.memory import MemoryDisk
 from penstock.store.scan import Record, Tail, scan
+from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
@@ -51,7 +52,7 @@ def journal(disk: FailingDisk) -> Journal:
     return Journal(disk, Files(), 1, segment_bytes=4096, max_flush_bytes=4096)
 
 
-def entry(number: int, level: Durability = Durability.SYNCED, payload: bytes | bytearray | None = None):
+def entry(number: int, level: Durability = Durability.SYNCED, payload: Buffer | None = None):
     return Entry(7, 1, 1, number, b"meta", payload, level)
 
 

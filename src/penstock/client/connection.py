@@ -106,13 +106,16 @@ class Connection:
 
         Without a connection it is kept, and sent when `finish` or another call has made one.
         """
-        while self._protocol.full:
-            self._make_room()
-        with self._sending:
-            self._check_open()
-            pending = self._protocol.start(request, reserved=True)
-            self._send(pending)
-        return pending
+        while True:
+            while self._protocol.full:
+                self._make_room()
+            with self._sending:
+                self._check_open()
+                if self._protocol.full:  # by another thread
+                    continue
+                pending = self._protocol.start(request, reserved=True)
+                self._send(pending)
+                return pending
 
     def subscribe(self, subscription: Subscription) -> Pending:
         """Starts a standing request."""
@@ -135,7 +138,8 @@ class Connection:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Drops what still arrives for a subscription that was cancelled."""
-        self._protocol.unsubscribe(subscription)
+        with self._sending:
+            self._protocol.unsubscribe(subscription)
 
     def finish(self, pending: Pending) -> bytearray:
         """Waits for an answer; raises the error if it is one.
@@ -247,7 +251,7 @@ class Connection:
     def _make_room(self) -> None:
         self._check_open()
         oldest = self._protocol.oldest()
-        if not self.wait(oldest, time.monotonic() + self.timeout_s):
+        if oldest is not None and not self.wait(oldest, time.monotonic() + self.timeout_s):
             raise DeadlineError(f"no answer within {self.timeout_s:g} s, and too many wait for one")
 
     def _finish_any(self, step: FinishAny) -> None:

@@ -7,6 +7,7 @@ with a producer's sequence take it inside `start`, so sequences are taken in the
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 from penstock.client.requests import Pending, Request, Resend, Subscription
@@ -47,7 +48,7 @@ class Protocol:
         self.limit = MAX_IN_FLIGHT
         self.max_frame = MAX_FRAME_BYTES
         self._subscriptions: dict[int, Subscription] = {}
-        self._cancelled: dict[int, Request | Subscription] = {}
+        self._cancelled: OrderedDict[int, Request | Subscription] = OrderedDict()
         self._ending: set[int] = set()  # subscriptions whose cancellation is on its way
         self._next_id = 1
         # In a cluster: whether a refused request is taken back, to be sent to another node.
@@ -73,9 +74,9 @@ class Protocol:
         """Whether an answer must come before another request may start."""
         return len(self.in_flight) >= self.limit - _RESERVED
 
-    def oldest(self) -> Pending:
-        """The request that has waited longest for its answer; only when there is one."""
-        return next(iter(self.in_flight.values()))
+    def oldest(self) -> Pending | None:
+        """The request that has waited longest for its answer, if there is one."""
+        return next(iter(list(self.in_flight.values())), None)  # a copy: others go on meanwhile
 
     def start(self, request: Request, *, reserved: bool = False) -> Pending:
         """Registers a request; `parts` of the result is the whole frame, to be sent next.
@@ -130,8 +131,8 @@ class Protocol:
 
     def _remember(self, request_id: int, cancelled: Request | Subscription) -> None:
         self._cancelled[request_id] = cancelled
-        while len(self._cancelled) > _REMEMBERED:
-            del self._cancelled[next(iter(self._cancelled))]
+        if len(self._cancelled) > _REMEMBERED:  # whoever reads may be here, too: one step each
+            self._cancelled.popitem(last=False)
 
     def receive(self, frames: list[bytearray]) -> None:
         """Takes frames of the node.
