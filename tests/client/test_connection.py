@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -464,3 +466,21 @@ def test_a_subscription_to_a_queue_that_is_gone_ends_with_its_error(line):
         fabric.delete_queue("q")
         with pytest.raises(NotFoundError):
             next(consumer)
+
+
+def test_a_full_connection_waits_for_any_answer_not_for_the_oldest(line):
+    with line.fabric(timeout=20.0) as fabric, line.fabric() as other:
+        queues = [fabric.queue(f"q{number}") for number in range(5)]
+        fabric._connection._protocol.limit = 20  # of which 16 are reserved
+        with ThreadPoolExecutor(4) as pool:
+            parked = []
+            for number, queue in enumerate(queues[:4]):
+                parked.append(pool.submit(queue.pop, timeout=20.0))
+                while len(fabric._connection._protocol.in_flight) <= number:
+                    time.sleep(0.001)
+            threading.Timer(0.05, other.queue("q3").push, (b"x",)).start()
+            queues[4].push(b"y")
+            assert not parked[0].done()  # the oldest waits on
+            for number in range(3):
+                other.queue(f"q{number}").push(b"x")
+            assert all(each.result() for each in parked)

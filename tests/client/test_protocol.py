@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.client.consume import QueueSubscription
@@ -296,3 +298,68 @@ def test_a_push_that_is_too_old_to_be_recognised_is_not_sent_again():
     assert protocol.resend(101.0 + FORGOTTEN_AFTER_S) == [second]
     with pytest.raises(ForgottenError):
         first.result()
+
+
+class Interrupted(dict[int, Pending]):
+    """Does what another thread does, once, in the middle of a look or a change."""
+
+    def __init__(self, held: dict[int, Pending], meanwhile: Callable[[], None]) -> None:
+        super().__init__(held)
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def _interrupt(self) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+
+    def get(self, key, default=None):  # type: ignore[no-untyped-def]
+        found = super().get(key, default)
+        self._interrupt()
+        return found
+
+    def pop(self, key, default=None):  # type: ignore[no-untyped-def]
+        found = super().pop(key, default)
+        self._interrupt()
+        return found
+
+
+def test_an_answer_that_is_read_while_it_is_given_up_is_late() -> None:
+    protocol, request = Protocol(), Recorder()
+    pending = protocol.start(request)
+    protocol.in_flight = Interrupted(protocol.in_flight, lambda: protocol.forget(pending))
+    protocol.receive([answer(pending)])
+    assert request.heard == ["late"]
+
+
+def test_a_request_is_given_up_while_its_answer_is_read() -> None:
+    protocol, request, other = Protocol(), Recorder(), Recorder()
+    pending, bystander = protocol.start(request), protocol.start(other)
+    protocol.in_flight = Interrupted(
+        protocol.in_flight, lambda: protocol.receive([answer(pending)])
+    )
+    protocol.forget(pending)
+    assert request.heard == ["late"]
+    protocol.receive([answer(bystander)])
+    assert other.heard == ["answered"]
+
+
+def test_a_connection_that_fails_while_an_answer_is_read() -> None:
+    protocol, request = Protocol(), Recorder()
+    pending = protocol.start(request)
+    lost = UnavailableError("lost")
+    protocol.in_flight = Interrupted(protocol.in_flight, lambda: protocol.fail(lost))
+    protocol.receive([answer(pending)])
+    assert pending.done
+    assert isinstance(request.heard[0], UnavailableError)
+
+
+def test_each_who_waits_has_an_error_of_its_own() -> None:
+    """What one notes on it, such as how much was stored, is not what the other has to know."""
+    protocol = Protocol()
+    first, second = (protocol.start(Recorder()) for _ in range(2))
+    protocol.fail(UnavailableError("gone", advice="Look."))
+    for number, pending in enumerate((first, second)):
+        with pytest.raises(UnavailableError, match=r"gone \(Look.\)") as raised:
+            pending.result()
+        raised.value.add_note(f"{number}")
+        assert raised.value.__notes__ == [f"{number}"]

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from penstock.client.delivery import Granted
 from penstock.client.messages import LeasedMessage, Refusal
-from penstock.client.settle import FLUSH_AT, Settler, SettleRequest, ack_items, join_runs
+from penstock.client.requests import Pending
+from penstock.client.settle import (
+    FLUSH_AT,
+    Settler,
+    SettleRequest,
+    ack_items,
+    flush_settler,
+    join_runs,
+)
+from penstock.client.steps import Finish, Start, Steps
 from penstock.errors import ClosedError, LeaseLostError, ProtocolError
 from penstock.wire.batch import Batch, stamp
 from penstock.wire.encode import encode_batch
@@ -211,3 +220,51 @@ def test_refusals_that_another_thread_tells_of_are_not_missed_here():
     settler.note([Refusal(1, 100, 1, LeaseLostError("over"))])
     settler.notify()
     assert (told, settler.refused) == ([], 1)
+
+
+def test_a_flush_waits_for_what_another_thread_has_taken_and_not_sent() -> None:
+    outbox = Outbox()
+    part = granted(outbox.settler, 5)
+    outbox.settler.acks.append(message(part, 0))
+    (taken,) = outbox.settler.drain()  # by that thread
+    steps = flush_settler(outbox.settler)
+    for _ in range(3):
+        fence = next_start(steps)
+        assert fence.items == []
+        fence.parts()
+        pending = Pending(1, fence, [])
+        finish = steps.send(pending)
+        assert isinstance(finish, Finish)
+        pending.settle(accepted(0), None)
+        if _ == 2:
+            taken.parts()
+            taken.answered(accepted(1))
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert not outbox.settler.busy
+
+
+def test_a_flush_with_nothing_taken_asks_for_nothing() -> None:
+    assert list(flush_settler(Outbox().settler)) == []
+
+
+def test_what_could_not_be_sent_is_not_waited_for() -> None:
+    outbox = Outbox()
+    part = granted(outbox.settler, 5)
+    outbox.settler.acks.append(message(part, 0))
+    steps = flush_settler(outbox.settler)
+    next_start(steps)
+    with pytest.raises(ClosedError):
+        steps.throw(ClosedError("closed"))
+    assert not outbox.settler.busy
+
+
+def next_start(steps: Steps[None]) -> SettleRequest:
+    step = next(steps)
+    assert isinstance(step, Start)
+    assert isinstance(step.request, SettleRequest)
+    return step.request
+
+
+def accepted(count: int) -> bytearray:
+    return bytearray(frame(Verb.SETTLE, 1, Flag.RESPONSE, COUNT.pack(count, 0)))

@@ -175,4 +175,26 @@ def test_a_disk_that_refuses_keeps_nothing_and_costs_nothing_else() -> None:
         assert not node.spares
         assert not node.engine.maintenance.failures
         node.push(fabric, 2 * SEGMENT)
-        assert node.engine.maintenance.next_due() is not None
+        node.rest()
+        assert disk.refused == 2  # it is tried again after others have written
+
+
+def test_none_is_made_if_there_are_enough_by_then(node: Node, fabric: Fabric) -> None:
+    node.push(fabric, SEGMENT + SEGMENT // 2)
+    node.step()  # it is due now
+    for number in range(WANTED):
+        node.disk.create(f"r-{number + 1000:08x}", SEGMENT)
+        node.engine.journal.add_spare(f"r-{number + 1000:08x}")
+    node.rest()
+    assert len(node.spares) == WANTED
+    assert not node.engine.maintenance.preparing.made
+
+
+def test_dead_segments_count_as_spares_to_come(node: Node, fabric: Fabric) -> None:
+    node.push(fabric, (WANTED + 1) * SEGMENT)
+    for delivery in fabric.queue("q").consume_batches(idle_timeout=0.01):
+        delivery.ack()
+    fabric.queue("q").flush()
+    node.rest()
+    assert node.engine.maintenance.dead_segments >= WANTED
+    assert not node.spares

@@ -21,6 +21,7 @@ from penstock.node import early
 from penstock.node.early import MOST_ANSWERS, Early
 from penstock.node.files import FileDisk
 from penstock.node.node import Config, Node, run_loop
+from penstock.node.runtime import Runtime
 from penstock.store.disk import DiskError
 from penstock.wire.encode import encode_batch
 from penstock.wire.entry import Entry
@@ -300,6 +301,60 @@ def test_a_queue_is_deleted_while_a_delivery_is_due(
                 await consuming
             gate.go_on.set()
             await asyncio.gather(pushing, deleting)
+
+    run(main())
+
+
+@compiled
+@pytest.mark.parametrize("way", ["leaves", "is cut off"])
+def test_a_delivery_leaves_just_before_its_consumer_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It counts as delivered, although the loop has not heard of it: it is given back, or leased
+    until that runs out, and nobody gets it meanwhile without a cause."""
+    left, send, end_early = threading.Event(), Early.send, Runtime.end_early
+
+    def seen(self: Early) -> None:
+        send(self)
+        left.set()
+
+    async def main() -> None:
+        async with Node(Config(str(tmp_path), port=0)) as node, aio.connect(node.url) as other:
+            fabric = await aio.connect(node.url)
+            queue, pushed = await fabric.queue("q"), await other.queue("q")
+            consumer = queue.consume(prefetch=1)
+            waiting = asyncio.ensure_future(anext(consumer))
+            for _ in range(2):  # it has begun, and the node has heard of it
+                await fabric.stats()
+            gate = Gate(monkeypatch)
+            monkeypatch.setattr(Early, "send", seen)
+            pushing = asyncio.ensure_future(pushed.push(b"x"))
+            await gate.reached()
+
+            def at_last(self: Runtime) -> None:
+                gate.go_on.set()
+                assert left.wait(WAIT_S)
+                end_early(self)
+
+            monkeypatch.setattr(Runtime, "end_early", at_last)
+            if way == "leaves":
+                waiting.cancel()
+                await asyncio.wait([waiting])
+                await queue.flush()
+                assert queue.refused == 0
+                message = await pushed.pop(timeout=WAIT_S)
+                assert message is not None
+                assert message.deliveries == 2
+            else:
+                assert fabric._connection._wire is not None
+                fabric._connection._wire._transport.abort()
+                await pushing
+                stats = await pushed.stats()
+                assert (stats["leased"], stats["ready"]) == (1, 0)
+            monkeypatch.setattr(Runtime, "end_early", end_early)
+            waiting.cancel()
+            await pushing
+            await fabric.close()
 
     run(main())
 

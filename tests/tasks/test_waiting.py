@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -191,3 +193,18 @@ def test_whoever_waits_for_room_is_told_when_there_is_some() -> None:
     assert told == ["at once"], "it is still full"
     waiting.fail(ids(2), UnavailableError())
     assert told == ["at once", "later"]
+
+
+def test_threads_that_wait_for_one_task_are_all_told() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(200):
+            waiting, task = Waiting(ME), task_id_of(ME, number)
+            sinks = [Log() for _ in range(8)]
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda sink: waiting.join(task, sink), sinks))  # noqa: B023
+            waiting.take_in([task], [DONE])
+            assert [len(sink.ended) for sink in sinks] == [1] * 8
+    finally:
+        sys.setswitchinterval(before)

@@ -45,7 +45,11 @@ def soak(
     else:
         show(console, outcome, endurance)
     if not holds:
-        console.print(f"[red]A promise was broken, or could not be checked: {folder.path}[/]")
+        grown = "" if endurance is None else ", ".join(endurance.growing)
+        what = f"The node needs more and more ({grown})" if outcome.correct else (
+            "A promise was broken, or could not be checked"
+        )
+        console.print(f"[red]{what}: {folder.path}[/]")
         raise typer.Exit(1)
 
 

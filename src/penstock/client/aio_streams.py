@@ -150,7 +150,10 @@ class AsyncQueue(QueueState):
         moment (one at first). Leaving the loop flushes acks and gives back
         what was not handed out; use `async with` to have that done at once.
         """
-        state = ConsumeState(self._settler, AsyncMessage, prefetch, lease, max_messages)
+        state = ConsumeState(
+            self._settler, AsyncMessage, prefetch, lease, max_messages,
+            ordered=self._ordered != "no",
+        )  # fmt: skip
         return AsyncConsumer(messages(self._connection, state, idle_timeout))
 
     def consume_batches(
@@ -161,7 +164,10 @@ class AsyncQueue(QueueState):
         max_messages: int | None = None,
     ) -> AsyncBatchConsumer:
         """As `consume`, delivery by delivery."""
-        state = ConsumeState(self._settler, AsyncMessage, prefetch, lease, max_messages)
+        state = ConsumeState(
+            self._settler, AsyncMessage, prefetch, lease, max_messages,
+            ordered=self._ordered != "no",
+        )  # fmt: skip
         return AsyncBatchConsumer(deliveries(self._connection, state, idle_timeout))
 
     def stage(self, expires: float = DAY_S) -> AsyncQueueStage:

@@ -6,6 +6,7 @@ It starts when there is something to do and ends when there was nothing for a se
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from typing import Protocol
@@ -13,6 +14,8 @@ from typing import Protocol
 from penstock.client.connection import Connection
 from penstock.client.settle import Settler
 from penstock.errors import PenstockError
+
+log = logging.getLogger("penstock.client")
 
 _TICK_S = 0.025  # acks are flushed when they were there at two ticks: after 25 to 50 ms
 _IDLE_TICKS = 40
@@ -43,9 +46,9 @@ class Background:
     def attend(self, settler: Settler) -> None:
         """Flushes this settler's acks from now on, until there are none for a while. Not after
         `close`: then it stays unattended."""
-        if self._stop.is_set():
-            return
         with self._lock:
+            if self._stop.is_set():
+                return
             settler.attended = True
             self._settlers.add(settler)
             self._ensure_thread()
@@ -63,13 +66,15 @@ class Background:
 
     def close(self) -> list[Settler]:
         """Ends the thread; settlers with something unsent or unanswered are left to the caller."""
-        self._stop.set()
-        thread = self._thread
+        with self._lock:
+            self._stop.set()
+            thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        for settler in self._settlers:
+        settlers = list(self._settlers)
+        for settler in settlers:
             settler.attended = False  # whoever adds an ack from now on hears that it is too late
-        return [settler for settler in self._settlers if settler.busy]
+        return [settler for settler in settlers if settler.busy]
 
     def _ensure_thread(self) -> None:
         if self._thread is None and not self._stop.is_set():
@@ -79,10 +84,14 @@ class Background:
     def _loop(self) -> None:
         idle = 0
         while not self._stop.wait(_TICK_S):
-            busy = self._flush_aged()
-            self._keep_sessions()
-            with contextlib.suppress(PenstockError):  # told to whoever waits for an answer
-                self._connection.poll()
+            try:
+                busy = self._flush_aged()
+                self._keep_sessions()
+                with contextlib.suppress(PenstockError):  # told to whoever waits for an answer
+                    self._connection.poll()
+            except Exception:  # of a callback, perhaps: acks and sessions need this thread
+                log.exception("what is done in the background has failed, and goes on")
+                busy = True
             idle = 0 if busy else idle + 1
             if idle >= _IDLE_TICKS and self._retire():
                 return

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.client.aio_cluster import AsyncCluster
 from penstock.client.aio_link import Address, DialTo, dial_to
+from penstock.client.closing import end_tasks
 from penstock.client.connection import Connection
 from penstock.client.requests import Pending, Request, Subscription
 from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
@@ -34,6 +35,7 @@ class ClusterConnection(Connection):
     ) -> None:
         super().__init__(_no_dial, new_hello(name), timeout_s)
         self._loop = asyncio.new_event_loop()
+        self._ending = threading.Lock()  # nothing is handed to the loop once it is to stop
         self._thread = threading.Thread(target=self._work, name="penstock-cluster", daemon=True)
         self._thread.start()
         self._cluster = self._await(self._made(seeds, name, dial))
@@ -41,6 +43,7 @@ class ClusterConnection(Connection):
 
     def _work(self) -> None:
         self._loop.run_forever()
+        end_tasks(self._loop)
         self._loop.close()
 
     async def _made(self, seeds: Sequence[Address], name: str, dial: DialTo) -> AsyncCluster:
@@ -54,10 +57,11 @@ class ClusterConnection(Connection):
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         """Has it done in the loop; what it returns or raises. An interrupt cancels it."""
-        if self._error is not None:
-            work.close()
-            raise self._error
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._ending:
+            if self._error is not None:
+                work.close()
+                raise self._error
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -144,8 +148,9 @@ class ClusterConnection(Connection):
         try:
             self._await(self._cluster.close())
         finally:
-            self._error = ClosedError("the fabric is closed")
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            with self._ending:
+                self._error = ClosedError("the fabric is closed")
+                self._loop.call_soon_threadsafe(self._loop.stop)
             if not self._inside:
                 self._thread.join(_JOIN_S)
 

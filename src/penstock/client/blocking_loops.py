@@ -92,9 +92,10 @@ def _next_delivery(
         return False
     if not state.subscription.inbox:
         wait_s = state.acks_wait_s()
-        short = wait_s > 0 and (idle_timeout is None or wait_s < idle_timeout)
-        if short and connection.arrival(state.subscription, wait_s):
-            return True
+        if wait_s and (idle_timeout is None or wait_s < idle_timeout):
+            if connection.arrival(state.subscription, wait_s):
+                return True
+            state.waited_in_vain()
         state.flush()  # before waiting: nobody knows for how long
     return connection.arrival(state.subscription, idle_timeout)
 

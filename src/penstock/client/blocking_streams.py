@@ -135,7 +135,9 @@ class Queue(QueueState):
         moment (one at first). Leaving the loop flushes acks and gives back
         what was not handed out; use `with` to have that done at once when the loop raises.
         """
-        state = ConsumeState(self._settler, Message, prefetch, lease, max_messages)
+        state = ConsumeState(
+            self._settler, Message, prefetch, lease, max_messages, ordered=self._ordered != "no"
+        )
         return Consumer(messages(self._connection, state, idle_timeout))
 
     def consume_batches(
@@ -146,7 +148,9 @@ class Queue(QueueState):
         max_messages: int | None = None,
     ) -> BatchConsumer:
         """As `consume`, delivery by delivery."""
-        state = ConsumeState(self._settler, Message, prefetch, lease, max_messages)
+        state = ConsumeState(
+            self._settler, Message, prefetch, lease, max_messages, ordered=self._ordered != "no"
+        )
         return BatchConsumer(deliveries(self._connection, state, idle_timeout))
 
     def stage(self, expires: float = DAY_S) -> QueueStage:

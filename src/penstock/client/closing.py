@@ -1,9 +1,12 @@
-"""What ends with its `with` block."""
+"""What ends with its `with` block, and how an event loop does."""
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Self
+
+END_SECONDS = 5.0  # for what was cancelled
 
 
 class Closing:
@@ -42,3 +45,12 @@ class AsyncClosing:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancels what a loop that has stopped was doing: whoever waits for it would wait for ever."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=END_SECONDS))

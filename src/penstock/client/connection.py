@@ -118,12 +118,17 @@ class Connection:
                 return pending
 
     def subscribe(self, subscription: Subscription) -> Pending:
-        """Starts a standing request."""
-        with self._sending:
-            self._check_open()
-            pending = self._protocol.subscribe(subscription)
-            self._send(pending)
-        return pending
+        """Starts a standing request; as `start`."""
+        while True:
+            while self._protocol.full:
+                self._make_room()
+            with self._sending:
+                self._check_open()
+                if self._protocol.full:
+                    continue
+                pending = self._protocol.subscribe(subscription)
+                self._send(pending)
+                return pending
 
     def credit(self, subscription: Subscription, messages: int) -> None:
         """Lets the node deliver so many more."""
@@ -154,6 +159,10 @@ class Connection:
                 if not self.wait(pending, began + seconds):
                     self._doubt(began)
                     raise DeadlineError(f"no answer within {seconds:g} s")
+            except DeadlineError:
+                self.abandon(pending)
+                if not pending.done:  # another thread may have read the answer just now
+                    raise
             except BaseException:
                 self.abandon(pending)
                 raise
@@ -250,8 +259,7 @@ class Connection:
 
     def _make_room(self) -> None:
         self._check_open()
-        oldest = self._protocol.oldest()
-        if oldest is not None and not self.wait(oldest, time.monotonic() + self.timeout_s):
+        if not self.wait(_Room(self._protocol), time.monotonic() + self.timeout_s):
             raise DeadlineError(f"no answer within {self.timeout_s:g} s, and too many wait for one")
 
     def _finish_any(self, step: FinishAny) -> None:
@@ -359,6 +367,17 @@ class Connection:
         if self._transport is not None:
             self._drop(self._transport)
         self._protocol.fail(self._error)
+
+
+class _Room:
+    """Done when another request may start: whichever was answered."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+
+    @property
+    def done(self) -> bool:
+        return not self._protocol.full
 
 
 class _AnyOf:

@@ -26,7 +26,9 @@ _MAX_GROWN = 1 << 14  # how far ahead a fast consumer is served when it does not
 _QUICK_S = 0.1  # half of what was ahead was used up so soon: twice as much may be
 _SLOW_S = 1.0  # it took so long: half as much
 
-ACKS_WAIT_S = 0.002  # at most, for others to be sent with them, while more messages come
+ACKS_WAIT_S = 0.003  # at most, for others to be sent with them, while more messages come
+_LEAST_WAIT_S = 0.001  # less is nothing that a socket can wait for
+_IN_VAIN = 16  # so many acks are sent at once after one that waited for nothing
 
 M = TypeVar("M", bound=LeasedMessage)
 
@@ -86,7 +88,9 @@ class ConsumeState(Generic[M]):
         lease: float | None,
         max_messages: int | None,
         clock: Callable[[], float] | None = None,
+        ordered: bool = False,
     ) -> None:
+        """`ordered`: what comes next may wait for the ack of what came before."""
         bad = isinstance(prefetch, bool) or not isinstance(prefetch, int | None)
         if bad or (prefetch is not None and prefetch < 1):
             raise InvalidError(f"prefetch must be 1 or more, not {prefetch!r}")
@@ -101,6 +105,8 @@ class ConsumeState(Generic[M]):
         self._clock = clock or time.monotonic
         self._since = self._clock()  # when credit was last given
         self._flushed = self._since - ACKS_WAIT_S  # when acks were last sent
+        self._ordered = ordered
+        self._at_once = 0  # so many are sent without waiting for others
         self._most = max_messages
         self._handed = 0  # since the start
         self._owed = 0  # handed out, and not yet given back as credit
@@ -139,14 +145,20 @@ class ConsumeState(Generic[M]):
     def acks_wait_s(self) -> float:
         """How long acks may wait for others before they are sent. Not at all after a pause; where
         messages come one after the other, a request for each would be half of the node's work."""
-        if not self.settler.waiting:
+        if self._ordered or self._at_once or not self.settler.waiting:
             return 0.0
-        return max(self._flushed + ACKS_WAIT_S - self._clock(), 0.0)
+        wait_s = self._flushed + ACKS_WAIT_S - self._clock()
+        return wait_s if wait_s >= _LEAST_WAIT_S else 0.0
+
+    def waited_in_vain(self) -> None:
+        """Nothing came in that time."""
+        self._at_once = _IN_VAIN
 
     def flush(self) -> None:
         """Sends acks that wait, without waiting for answers."""
         if self.settler.waiting:
             self._flushed = self._clock()
+            self._at_once = max(self._at_once - 1, 0)
         self.settler.flush()
 
     def _count(self, part: Part) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -154,21 +155,27 @@ class Producer:
 
 class SharedWalk:
     """A walk of all threads that push to a stream. Without a lock, two of them at the end of a
-    stretch would leave the path for ever."""
+    stretch would leave the path for ever. In a forked process the lock may be another's who is not
+    there; nothing is pushed from there, but whoever tries must be told."""
 
-    __slots__ = ("_lock", "_walk")
+    __slots__ = ("_lock", "_process", "_walk")
 
     def __init__(self, walk: Walk | ClusterWalk) -> None:
         self._walk = walk
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._process = os.getpid()
 
     def batch(self) -> int:
         """Where the next batch goes."""
+        if os.getpid() != self._process:
+            return 0
         with self._lock:
             return self._walk.batch()
 
     def single(self) -> int:
         """Where the next single message goes."""
+        if os.getpid() != self._process:
+            return 0
         with self._lock:
             return self._walk.single()
 

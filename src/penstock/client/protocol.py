@@ -7,6 +7,7 @@ with a producer's sequence take it inside `start`, so sequences are taken in the
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -74,10 +75,6 @@ class Protocol:
         """Whether an answer must come before another request may start."""
         return len(self.in_flight) >= self.limit - _RESERVED
 
-    def oldest(self) -> Pending | None:
-        """The request that has waited longest for its answer, if there is one."""
-        return next(iter(list(self.in_flight.values())), None)  # a copy: others go on meanwhile
-
     def start(self, request: Request, *, reserved: bool = False) -> Pending:
         """Registers a request; `parts` of the result is the whole frame, to be sent next.
 
@@ -116,16 +113,18 @@ class Protocol:
 
     def forget(self, pending: Pending) -> None:
         """Nobody waits any more, and the node is told: an answer under way goes to the request."""
-        if self.in_flight.pop(pending.id, None) is not None:
+        if pending.id in self.in_flight:  # remembered first: another thread may read the answer
             self._remember(pending.id, pending.request)
+            self.in_flight.pop(pending.id, None)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """The same for a subscription: what still arrives goes to its `arrived_late`. Whoever waits
         until it has begun is told that it will not."""
         pending = self.in_flight.pop(subscription.id, None)
         self._ending.discard(subscription.id)
-        if self._subscriptions.pop(subscription.id, None) is not None:
+        if subscription.id in self._subscriptions:
             self._remember(subscription.id, subscription)
+            self._subscriptions.pop(subscription.id, None)
         if pending is not None:
             pending.settle(None, UnavailableError("the subscription ended before it began"))
 
@@ -185,12 +184,15 @@ class Protocol:
         error = read_error(memoryview(answer)[FRAME_BYTES:]) if flags & _ERROR else None
         if type(error) is UnavailableError:
             return error
-        del self.in_flight[request_id]
+        if self.in_flight.pop(request_id, None) is None:  # given up, or all ended, just now
+            if error is None:
+                pending.request.answered_late(answer)
+            return None
         if error is not None and self.takes_back is not None and self.takes_back(pending, error):
             return None
         pending.settle(answer, error)
-        if error is not None and request_id in self._subscriptions:
-            self._subscriptions.pop(request_id).fail(error)
+        if error is not None and (ended := self._subscriptions.pop(request_id, None)) is not None:
+            ended.fail(error)
         return None
 
     def resend(self, now_s: float = 0.0) -> list[Pending]:
@@ -253,9 +255,16 @@ class Protocol:
         waiting, self.in_flight = list(self.in_flight.values()), {}
         listening, self._subscriptions = list(self._subscriptions.values()), {}
         for pending in waiting:
-            pending.settle(None, error)
+            pending.settle(None, _own(error))
         for subscription in listening:
-            subscription.fail(error)
+            subscription.fail(_own(error))
+
+
+def _own(error: PenstockError) -> PenstockError:
+    """The same error for one who waits: what is noted on it is not the others' concern."""
+    own = copy.copy(error).with_traceback(None)
+    own.__notes__ = list(getattr(error, "__notes__", ()))
+    return own
 
 
 def _framed(request: Request, request_id: int) -> list[Buffer]:

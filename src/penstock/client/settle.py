@@ -36,6 +36,7 @@ log = logging.getLogger("penstock.client")
 
 FLUSH_AT = 4000  # acks that wait, before they are sent: of many grants, some for each
 _MAX_ITEMS = 8192  # of one request
+_MOST_FENCES = 1000  # asked for one flush, while others have not sent what they have taken
 _MAX_NOTICES = 10_000  # refusals kept for the callback; the count goes on
 
 _MANY_RUNS = 3  # of one grant: a mask is shorter than so many items
@@ -105,13 +106,12 @@ def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
 class SettleRequest(Request):
     """One SETTLE; `refusals` is filled when the answer has come."""
 
-    __slots__ = ("_sent", "_settler", "fence", "items", "refusals", "refused_items")
+    __slots__ = ("_settler", "fence", "items", "refusals", "refused_items")
 
     def __init__(self, settler: Settler, items: list[SettleItem], fence: bool = False) -> None:
         """`fence`: in a cluster it goes to all nodes, for the sake of what they send before."""
         super().__init__(Verb.SETTLE, [pack_settle(settler.stream, items)], Resend.MARKED)
         self._settler = settler
-        self._sent = False
         self.fence = fence
         self.items = items
         self.refusals: list[Refusal] = []
@@ -124,13 +124,16 @@ class SettleRequest(Request):
 
     def parts(self) -> list[Buffer]:
         """The body; from now on the answer is waited for."""
-        self._sent = True
-        self._settler.unanswered += 1
+        self._settler.outstanding.add(self)
         return super().parts()
+
+    def drop(self) -> None:
+        """It was not sent, and never will be."""
+        self._settler.outstanding.discard(self)
 
     def answered(self, answer: bytearray) -> None:
         """Reads which items were refused."""
-        self._settler.unanswered -= 1
+        self._settler.outstanding.discard(self)
         body = memoryview(answer)[FRAME_BYTES:]
         if len(body) < COUNT.size:
             raise ProtocolError("the answer to a settlement is too short")
@@ -148,7 +151,7 @@ class SettleRequest(Request):
 
     def refused(self, error: PenstockError) -> None:
         """The request failed as a whole."""
-        self._settler.unanswered -= self._sent
+        self._settler.outstanding.discard(self)
         for item in self.items:
             self._refuse(item, error)
         self._settler.note(self.refusals)
@@ -170,14 +173,14 @@ class Settler:
         self.acks: list[LeasedMessage] = []  # always the same list: messages append to it
         self.attended = False  # somebody will flush; set by `attend`
         self.refused = 0
-        self.unanswered = 0  # requests that were sent, and of which nobody knows yet
+        self.outstanding: set[SettleRequest] = set()  # taken to be sent, and not answered yet
         self.on_refused: Callable[[Refusal], None] | None = None
         self.send: Callable[[SettleRequest], object] = _not_connected
         self.run: Callable[[Steps[None]], Any] = _not_run
         self.attend: Callable[[Settler], None] = _not_attended
         self._items: list[SettleItem] = []  # whole runs, waiting
         self._notices: deque[Refusal] = deque(maxlen=_MAX_NOTICES)
-        self._taking = threading.Lock()
+        self._taking = threading.RLock()  # a loop that is collected as garbage drains, too
         self._warned = False
 
     @property
@@ -188,7 +191,7 @@ class Settler:
     @property
     def busy(self) -> bool:
         """Whether something waits to be sent or to be answered."""
-        return self.waiting or self.unanswered > 0
+        return self.waiting or bool(self.outstanding)
 
     def due(self) -> None:
         """An ack was added: sends all if there are many, else has somebody do it in a while.
@@ -208,7 +211,7 @@ class Settler:
 
     def _check_attended(self) -> None:
         if not self.attended:
-            self.drain()
+            self.outstanding.difference_update(self.drain())
             raise ClosedError("the fabric is closed, and its messages are still leased")
 
     def keep(self, items: list[SettleItem]) -> None:
@@ -235,14 +238,17 @@ class Settler:
         self.notify()
 
     def drain(self, more: Iterable[SettleItem] = ()) -> list[SettleRequest]:
-        """Everything that waits, and `more`, as requests that the caller must send."""
+        """Everything that waits, and `more`, as requests that the caller must send. They count as
+        outstanding before the lock is let go: another thread may ask whether all is committed."""
         with self._taking:
             acks, items = self.acks[:], self._items
             del self.acks[: len(acks)]
             self._items = []
-        everything = [*ack_items(acks), *items, *more]
-        starts = range(0, len(everything), _MAX_ITEMS)
-        return [SettleRequest(self, everything[at : at + _MAX_ITEMS]) for at in starts]
+            everything = [*ack_items(acks), *items, *more]
+            starts = range(0, len(everything), _MAX_ITEMS)
+            requests = [SettleRequest(self, everything[at : at + _MAX_ITEMS]) for at in starts]
+            self.outstanding.update(requests)
+        return requests
 
     def note(self, refusals: list[Refusal]) -> None:
         """Counts refusals; the callback hears of them at the next `notify`."""
@@ -270,21 +276,26 @@ class Settler:
 def flush_settler(settler: Settler) -> Steps[None]:
     """Sends what waits, and waits until everything sent is committed; refusals are counted."""
     requests = settler.drain()
-    if not requests and settler.unanswered:
-        requests = [SettleRequest(settler, [])]
+    wanted = set(settler.outstanding)  # those that another thread is about to send as well
     for last in requests[-1:]:
         last.fence = True  # its answer comes after those of all before it
     yield from _committed(requests)
-    if settler.unanswered:  # of one commit, those that nobody waited for are answered last
+    for _ in range(_MOST_FENCES):  # of one commit, those that nobody waited for are answered last
+        if not wanted & settler.outstanding:
+            break
         yield from _committed([SettleRequest(settler, [], fence=True)])
     settler.notify()
 
 
-def _committed(requests: Iterable[SettleRequest]) -> Steps[None]:
+def _committed(requests: list[SettleRequest]) -> Steps[None]:
     started: list[Pending] = []
-    for request in requests:
-        pending: Pending = yield Start(request)
-        started.append(pending)
+    try:
+        for request in requests:
+            pending: Pending = yield Start(request)
+            started.append(pending)
+    finally:
+        for unsent in requests[len(started) :]:
+            unsent.drop()
     for pending in started:
         yield Finish(pending)
 

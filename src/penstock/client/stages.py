@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,6 +58,7 @@ class StageState(PushTarget):
         self._stored: dict[int, int] = {}  # shard: messages
         self._touched: set[int] = set()  # shards to which something was sent
         self._ids: set[bytes] = set()
+        self._counting = threading.Lock()
         self._failed: BaseException | None = None
         self._run = lambda steps: stream._run(self._counted(steps))
 
@@ -82,18 +84,20 @@ class StageState(PushTarget):
             self._failed = error
             raise
         if isinstance(result, Receipt | Receipts):
-            for receipt in [result] if isinstance(result, Receipt) else result:
-                before = self._stored.get(receipt.shard, 0)
-                self._stored[receipt.shard] = before + receipt.count
+            with self._counting:
+                for receipt in [result] if isinstance(result, Receipt) else result:
+                    before = self._stored.get(receipt.shard, 0)
+                    self._stored[receipt.shard] = before + receipt.count
         return result
 
     def _extra(self, message_id: bytes | None, hold: bool) -> bytes:
         if hold:
             raise InvalidError("what is staged cannot be held as well")
         if message_id is not None:
-            if message_id in self._ids:
-                raise InvalidError(f"id {message_id!r} is in this stage already")
-            self._ids.add(message_id)
+            with self._counting:
+                if message_id in self._ids:
+                    raise InvalidError(f"id {message_id!r} is in this stage already")
+                self._ids.add(message_id)
         return extra_bytes(PushExtra(message_id, False, self.id, self._expires_ms))
 
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
@@ -177,6 +178,7 @@ class TopicState(StreamState, PushTarget):
         super().__init__(fabric, info)
         if not info.placement:
             raise ProtocolError(f"the node did not say where the partitions of {info.name!r} are")
+        self._growing = threading.Lock()
         self._layout = info.layout()
         self._walk = self._producer.walk_over(self.partitions)
         self._producer = self._producer.own()
@@ -185,13 +187,14 @@ class TopicState(StreamState, PushTarget):
         """The topic as a node tells of it; whether it has grown since this client knew it."""
         if info.id != self.info.id:
             raise NotFoundError(f"topic {info.name!r} was deleted, and created anew")
-        if info.generation <= self.info.generation:
-            return False
-        # In this order: another thread may choose a place with what is there of it.
-        self.info = info
-        self._walk = self._producer.walk_over(len(info.placement))
-        self._layout = info.layout()
-        return True
+        with self._growing:
+            if info.generation <= self.info.generation:
+                return False
+            # In this order: another thread may choose a place with what is there of it.
+            self.info = info
+            self._walk = self._producer.walk_over(len(info.placement))
+            self._layout = info.layout()
+            return True
 
     def _told(self, info: StreamInfo) -> None:
         if not self._grown_to(info) and info.generation == self.info.generation:

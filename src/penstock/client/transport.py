@@ -84,7 +84,10 @@ class SocketTransport:
         while rest:
             # Both ends may be waiting for the other to read: whoever can, must.
             wanted = select.POLLOUT if self._receiving.locked() else select.POLLOUT | select.POLLIN
-            poll.register(self._socket, wanted)
+            try:
+                poll.register(self._socket, wanted)
+            except ValueError:  # another thread has closed it
+                raise UnavailableError("the connection was lost") from None
             ready = poll.poll(_SLICE_MS)
             if not ready:
                 stalled_ms += _SLICE_MS

@@ -194,9 +194,11 @@ class Queues:
         if isinstance(taker, Subscription):
 
             def leave(slices: list[Slice]) -> None:
-                if taker.over:  # nobody is there to take them, or to give them back
+                if grants[-1].answered:
+                    pass  # they have left, also if whoever took them has left since
+                elif taker.over:  # nobody is there to take them, or to give them back
                     slices = []
-                elif slices and not grants[-1].answered:  # a delivery of nothing may be an answer
+                elif slices:  # a delivery of nothing may be an answer
                     self._deliver(connection, Verb.DELIVER, request, 0, slices)
                 self.undelivered.sent(handed, slices)
                 self.serve(view)

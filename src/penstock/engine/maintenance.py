@@ -175,6 +175,12 @@ class Maintenance:
         """Whether `next_step` may have something to do."""
         return not self._running
 
+    @property
+    def dead_segments(self) -> int:
+        """Those of the journal that the next checkpoint lets go: they will be spares."""
+        files = (self.engine.files.get(number) for number in self._covered)
+        return sum(file is not None and file.kind == JOURNAL for file in files)
+
     def _choose(self) -> Generator[Work | None, None, None] | None:
         if self._is_due():
             return self._checkpoint()

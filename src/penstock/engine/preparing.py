@@ -49,7 +49,11 @@ class Preparing:
         """The next slice, unless others are at work. A disk that refuses is left alone until
         something else was written."""
         journal = self._engine.journal
-        if journal.appended_bytes != self._appended or journal.busy:
+        if not self._is_wanted():
+            self.due_us = NEVER_US
+            return
+        others = journal.busy or self._engine.reading
+        if journal.appended_bytes != self._appended or others:
             self._appended, self.due_us = journal.appended_bytes, now_us + QUIET_US
             return
         if not self._name:
@@ -68,7 +72,7 @@ class Preparing:
         journal = self._engine.journal
         appended = journal.appended_bytes
         busy = appended >= journal.segment_bytes and appended != self._refused
-        return busy and journal.spares < self._most
+        return busy and journal.spares + self._engine.maintenance.dead_segments < self._most
 
     def _write(self) -> bool:
         """Off the loop; whether it worked."""

@@ -306,6 +306,10 @@ def _portions(parts: Sequence[Buffer]) -> Iterator[tuple[Sequence[Buffer], int]]
     portion: list[Buffer] = []
     size = 0
     for part in parts:
+        if size + len(part) < WRITE_BYTES and len(portion) < _MAX_PARTS - 1:  # most are small
+            portion.append(part)
+            size += len(part)
+            continue
         rest = memoryview(part)
         while len(rest):
             piece = rest[: WRITE_BYTES - size]

@@ -70,8 +70,10 @@ class Runtime:
         self._journal.catch_up()
 
     def end_early(self) -> None:
-        """Nothing leaves early of what is under way: somebody may wait for it no more."""
+        """Nothing leaves early of what is under way: somebody may wait for it no more. What has
+        left just now is taken note of: it counts as sent."""
         self._left_early(self._early)
+        self.catch_up()
 
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.
@@ -140,7 +142,6 @@ class Runtime:
     def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
         if error is not None:  # what a sync was to confirm is refused, unless that is over by now
             self.end_early()
-            self.catch_up()
         try:
             self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
         except Exception as defect:  # others in this flush would never get their answers

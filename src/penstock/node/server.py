@@ -229,7 +229,6 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._hello is not None:
             self._hello.cancel()
-        self._runtime.catch_up()  # it may have died of what it got
         self._runtime.end_early()
         self._lost, self._alone = True, None
         self._backlog.clear()

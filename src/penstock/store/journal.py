@@ -169,6 +169,7 @@ class Journal:
 
         With `apart`, small ones are to be run at once, and `next_sync` is called after this.
         """
+        self._unsynced.let_go()
         if self._running is not None or self.stopped is not None:
             return None
         if self._queue:

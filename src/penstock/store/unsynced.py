@@ -30,11 +30,14 @@ class Unsynced:
         self._waiting_in: set[int] = set()  # their shards
         self._over: list[Entry] = []  # synced, and let go a few at a time: all at once takes long
 
+    def let_go(self) -> None:
+        """A few of those that are synced; call it all along."""
+        del self._over[-OVER_AT_ONCE:]
+
     def add(self, flush: Flush, entries: list[Entry]) -> list[Entry]:
         """A flush was written, and these of its entries were not committed before; those that are
         by that. One whose shard waits for a sync waits for the next: entries of a shard are
         committed in their order."""
-        del self._over[-OVER_AT_ONCE:]
         self.entries += flush.entries
         self.bytes += flush.bytes
         if self.since_us is None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
+
+from penstock.client.closing import end_tasks
+from penstock.errors import ClosedError
 
 T = TypeVar("T")
 
@@ -30,7 +33,10 @@ class Portal:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Has the loop do this, and waits for it; from any other thread."""
-        return self.start(work).result()
+        try:
+            return self.start(work).result()
+        except CancelledError:
+            raise ClosedError("the app was closed meanwhile") from None
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Has the loop do this."""
@@ -48,6 +54,7 @@ class Portal:
         """Ends the loop and its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        end_tasks(self._loop)
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 

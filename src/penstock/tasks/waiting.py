@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -70,6 +71,7 @@ class Waiting:
         self._fetch = fetch
         self._most = most
         self._sinks: dict[bytes, Sink] = {}
+        self._joining = threading.Lock()  # a task of several takes a look and a change
         self._fetched: set[bytes] = set()  # tasks whose large values are being read
         self._for_room: list[Callable[[], object]] = []
         self._ended = 0
@@ -113,21 +115,24 @@ class Waiting:
 
     def join(self, task: bytes, sink: Sink) -> None:
         """As `add`, for a task that others may wait for already."""
-        others = self._sinks.get(task)
-        if others is None:
-            self._sinks[task] = sink
-        elif isinstance(others, _Several):
-            self._sinks[task] = _Several([*others.sinks, sink])
-        else:
-            self._sinks[task] = _Several([others, sink])
+        with self._joining:
+            others = self._sinks.get(task)
+            if others is None:
+                self._sinks[task] = sink
+            elif isinstance(others, _Several):
+                self._sinks[task] = _Several([*others.sinks, sink])
+            else:
+                self._sinks[task] = _Several([others, sink])
 
     def leave(self, task: bytes, sink: Sink) -> None:
         """This one is not told of the task any more; others who wait for it are."""
-        found = self._sinks.get(task)
-        if found is sink:
-            del self._sinks[task]
-        elif isinstance(found, _Several):
-            self._sinks[task] = _Several([each for each in found.sinks if each is not sink])
+        with self._joining:
+            found = self._sinks.get(task)
+            if found is sink:
+                self._sinks.pop(task, None)
+            elif isinstance(found, _Several):
+                self._sinks[task] = _Several([each for each in found.sinks if each is not sink])
+        self._tell_room()
 
     def take_in(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> int:
         """A batch of outcomes came; for how many of them somebody waited. A batch has outcomes for
@@ -196,7 +201,7 @@ class Waiting:
             sink.fail(task, error)
             return False
         if outcome.blobs and self._fetch is not None and not sink.reads_later:
-            self._sinks[task] = sink  # it waits on, for the values
+            self.join(task, sink)  # it waits on, for the values
             if task not in self._fetched:
                 self._fetched.add(task)
                 self._fetch(task, outcome)

@@ -21,6 +21,7 @@ CALM_SECONDS = 20.0  # between two of them, at least
 SAMPLE_SECONDS = 1.0
 PART = 0.2  # of the run: its second, when it is warm, and its last are compared
 GROWTH = 1.25
+LEAST_SECONDS = 600.0  # of a run that says something: a node that has just been started grows
 SLACK = {"memory": 16 << 20, "files": 8, "directory": 256 << 20}
 """Beyond which growth counts."""
 
@@ -41,8 +42,15 @@ class Endurance:
         return float(np.median(values[part : 2 * part])), float(np.median(values[-part:]))
 
     @property
+    def tells(self) -> bool:
+        """Whether it was long enough to tell what grows."""
+        return self.seconds >= LEAST_SECONDS
+
+    @property
     def growing(self) -> list[str]:
-        """What the node needs more and more of."""
+        """What the node needs more and more of, if that can be told."""
+        if not self.tells:
+            return []
         return [
             name
             for name, slack in SLACK.items()

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.soaking.damaging import Damage
-from penstock.cli.soaking.endurance import Endurance
+from penstock.cli.soaking.endurance import LEAST_SECONDS, Endurance
 from penstock.cli.soaking.run import Shaken
 from penstock.cli.units import size_text
 
@@ -65,12 +65,14 @@ def _endurance(found: Endurance) -> Table:
     shown.add_column("when it is warm", justify="right")
     shown.add_column("at the end", justify="right")
     for name in found.samples:
-        color = "red" if name in found.growing else "green"
+        color = ("red" if name in found.growing else "green") if found.tells else "default"
         show_as = str if name == "files" else size_text
         warm, end = (show_as(round(value)) for value in found.ends(name))
         shown.add_row(name, warm, f"[{color}]{end}[/]")
     shown.add_row("messages", f"{found.consumed:,}", f"{rate:,.0f}/s")
     shown.add_row("start, longest", f"{max(found.starts, default=0.0):.2f} s", "")
+    if not found.tells:
+        shown.caption = f"Whether something grows is told after {LEAST_SECONDS / 60:.0f} minutes."
     return shown
 
 
