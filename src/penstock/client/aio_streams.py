@@ -191,6 +191,7 @@ class AsyncQueue(QueueState):
             self._connection.start_now(request)
         except LimitError:  # as many as can be are in flight: with the next flush
             self._settler.keep(request.items)
+            request.drop()
 
 
 class AsyncDeadLetters:

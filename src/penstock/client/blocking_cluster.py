@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.client.aio_cluster import AsyncCluster
 from penstock.client.aio_link import Address, DialTo, dial_to
-from penstock.client.closing import end_tasks
+from penstock.client.closing import END_SECONDS, end_tasks
 from penstock.client.connection import Connection
 from penstock.client.requests import Pending, Request, Subscription
 from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
@@ -24,7 +24,7 @@ from penstock.errors import ClosedError
 from penstock.wire.messages import Welcome
 
 T = TypeVar("T")
-_JOIN_S = 5.0
+_JOIN_S = END_SECONDS + 1.0
 
 
 class ClusterConnection(Connection):
@@ -35,11 +35,14 @@ class ClusterConnection(Connection):
     ) -> None:
         super().__init__(_no_dial, new_hello(name), timeout_s)
         self._loop = asyncio.new_event_loop()
-        self._ending = threading.Lock()  # nothing is handed to the loop once it is to stop
         self._thread = threading.Thread(target=self._work, name="penstock-cluster", daemon=True)
         self._thread.start()
         self._cluster = self._await(self._made(seeds, name, dial))
         self.routes = self._cluster.routes
+
+    def _make_locks(self) -> None:
+        super()._make_locks()
+        self._ending = threading.RLock()  # nothing is handed to the loop once it is to stop
 
     def _work(self) -> None:
         self._loop.run_forever()
@@ -149,8 +152,9 @@ class ClusterConnection(Connection):
             self._await(self._cluster.close())
         finally:
             with self._ending:
-                self._error = ClosedError("the fabric is closed")
-                self._loop.call_soon_threadsafe(self._loop.stop)
+                if self._error is None:
+                    self._error = ClosedError("the fabric is closed")
+                    self._loop.call_soon_threadsafe(self._loop.stop)
             if not self._inside:
                 self._thread.join(_JOIN_S)
 

@@ -14,10 +14,10 @@ from penstock.client.pops import PARK_S, PopSearch
 from penstock.client.pops import PopRequest as PopRequest
 from penstock.client.producer import shard_of
 from penstock.client.requests import messages_of
-from penstock.client.settle import Settler, ack_items, flush_settler, settle
+from penstock.client.settle import Settler, ack_items, flush_settler, settle, started
 from penstock.client.spread import ask_all, ask_owners, for_each
 from penstock.client.state import QueueState
-from penstock.client.steps import Start, Steps, ask, decoder
+from penstock.client.steps import Steps, ask, decoder
 from penstock.errors import InvalidError
 from penstock.wire.frames import PopMode, Settle, SettleItem
 from penstock.wire.messages import (
@@ -109,8 +109,7 @@ def nack_many(
 def _send(settler: Settler, items: list[SettleItem]) -> Steps[None]:
     if not settler.attended:
         settler.attend(settler)
-    for request in settler.drain(items):
-        yield Start(request)
+    yield from started(settler.drain(items))
 
 
 def _own(queue: QueueState, messages: Iterable[LeasedMessage]) -> list[LeasedMessage]:

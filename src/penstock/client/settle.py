@@ -106,12 +106,13 @@ def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
 class SettleRequest(Request):
     """One SETTLE; `refusals` is filled when the answer has come."""
 
-    __slots__ = ("_settler", "fence", "items", "refusals", "refused_items")
+    __slots__ = ("_settler", "becomes", "fence", "items", "refusals", "refused_items")
 
     def __init__(self, settler: Settler, items: list[SettleItem], fence: bool = False) -> None:
         """`fence`: in a cluster it goes to all nodes, for the sake of what they send before."""
         super().__init__(Verb.SETTLE, [pack_settle(settler.stream, items)], Resend.MARKED)
         self._settler = settler
+        self.becomes: list[SettleRequest] = []  # of one that only stands for others
         self.fence = fence
         self.items = items
         self.refusals: list[Refusal] = []
@@ -126,6 +127,12 @@ class SettleRequest(Request):
         """The body; from now on the answer is waited for."""
         self._settler.outstanding.add(self)
         return super().parts()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it, or what it stands for, is not answered yet."""
+        outstanding = self._settler.outstanding
+        return self in outstanding or any(each in outstanding for each in self.becomes)
 
     def drop(self) -> None:
         """It was not sent, and never will be."""
@@ -235,19 +242,29 @@ class Settler:
                 for unsent in requests[at:]:
                     unsent.refused(error)
                 raise
+            except BaseException:  # an interrupt
+                for unsent in requests[at:]:
+                    unsent.drop()
+                raise
         self.notify()
 
     def drain(self, more: Iterable[SettleItem] = ()) -> list[SettleRequest]:
         """Everything that waits, and `more`, as requests that the caller must send. They count as
-        outstanding before the lock is let go: another thread may ask whether all is committed."""
+        outstanding at once: another thread may ask whether all is committed."""
+        taken = SettleRequest(self, [])  # stands for all of them until they are made
         with self._taking:
             acks, items = self.acks[:], self._items
             del self.acks[: len(acks)]
             self._items = []
+            self.outstanding.add(taken)
+        try:
             everything = [*ack_items(acks), *items, *more]
             starts = range(0, len(everything), _MAX_ITEMS)
             requests = [SettleRequest(self, everything[at : at + _MAX_ITEMS]) for at in starts]
+            taken.becomes = requests
             self.outstanding.update(requests)
+        finally:
+            taken.drop()
         return requests
 
     def note(self, refusals: list[Refusal]) -> None:
@@ -276,27 +293,32 @@ class Settler:
 def flush_settler(settler: Settler) -> Steps[None]:
     """Sends what waits, and waits until everything sent is committed; refusals are counted."""
     requests = settler.drain()
-    wanted = set(settler.outstanding)  # those that another thread is about to send as well
+    wanted = list(settler.outstanding)  # those that another thread is about to send as well
     for last in requests[-1:]:
         last.fence = True  # its answer comes after those of all before it
     yield from _committed(requests)
     for _ in range(_MOST_FENCES):  # of one commit, those that nobody waited for are answered last
-        if not wanted & settler.outstanding:
+        if not any(request.is_open for request in wanted):
             break
         yield from _committed([SettleRequest(settler, [], fence=True)])
     settler.notify()
 
 
-def _committed(requests: list[SettleRequest]) -> Steps[None]:
-    started: list[Pending] = []
+def started(requests: list[SettleRequest]) -> Steps[list[Pending]]:
+    """Sends them all; what cannot be sent is waited for by nobody."""
+    pendings: list[Pending] = []
     try:
         for request in requests:
             pending: Pending = yield Start(request)
-            started.append(pending)
+            pendings.append(pending)
     finally:
-        for unsent in requests[len(started) :]:
+        for unsent in requests[len(pendings) :]:
             unsent.drop()
-    for pending in started:
+    return pendings
+
+
+def _committed(requests: list[SettleRequest]) -> Steps[None]:
+    for pending in (yield from started(requests)):
         yield Finish(pending)
 
 

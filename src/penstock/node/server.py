@@ -287,6 +287,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._unanswered += 1
             if frame[4] in _ENDING:
                 runtime.end_early()
+                now_us = runtime.clock.now_us()
             try:
                 engine.receive(self._number, frame, now_us)
             except Exception:  # a defect must cost one request, not the node

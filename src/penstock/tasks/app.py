@@ -228,7 +228,7 @@ class TaskApp(Watched, Closing):
             return True
         asking = self._portal.start(self._link.cancel(chosen))
         if not self._portal.inside:
-            asking.result()
+            self._portal.result(asking)
         return False
 
     def worker(

@@ -33,8 +33,12 @@ class Portal:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Has the loop do this, and waits for it; from any other thread."""
+        return self.result(self.start(work))
+
+    def result(self, future: Future[T]) -> T:
+        """Waits for what was started; ClosedError if the loop ends before."""
         try:
-            return self.start(work).result()
+            return future.result()
         except CancelledError:
             raise ClosedError("the app was closed meanwhile") from None
 
