@@ -312,12 +312,12 @@ class Interrupted(dict[int, Pending]):
         if meanwhile is not None:
             meanwhile()
 
-    def get(self, key, default=None):  # type: ignore[no-untyped-def]
+    def get(self, key, default=None):
         found = super().get(key, default)
         self._interrupt()
         return found
 
-    def pop(self, key, default=None):  # type: ignore[no-untyped-def]
+    def pop(self, key, default=None):
         found = super().pop(key, default)
         self._interrupt()
         return found

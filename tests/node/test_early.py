@@ -346,8 +346,10 @@ def test_a_delivery_leaves_just_before_its_consumer_does(
                 assert message is not None
                 assert message.deliveries == 2
             else:
-                assert fabric._connection._wire is not None
-                fabric._connection._wire._transport.abort()
+                wire = fabric._connection._wire
+                assert wire is not None
+                assert wire._transport is not None
+                wire._transport.abort()
                 await pushing
                 stats = await pushed.stats()
                 assert (stats["leased"], stats["ready"]) == (1, 0)
