@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tests.node.conftest import NodeProcess
 from tests.node.conftest import node as node
 
 from penstock import aio
+from penstock.core.fabric import Fabric
 from penstock.core.records import Kind
 from penstock.errors import NotFoundError, StorageError
 from penstock.node import early
@@ -22,6 +23,7 @@ from penstock.node.early import MOST_ANSWERS, Early
 from penstock.node.files import FileDisk
 from penstock.node.node import Config, Node, run_loop
 from penstock.node.runtime import Runtime
+from penstock.node.server import Server
 from penstock.store.disk import DiskError
 from penstock.wire.encode import encode_batch
 from penstock.wire.entry import Entry
@@ -110,9 +112,36 @@ def test_they_do_leave_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @compiled
+def test_what_the_loop_writes_is_answered_before_it_takes_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered: list[bool] = []
+    committed = Fabric.committed
+
+    def seen(self: Fabric, entries: list[Entry], *others: Any) -> None:
+        answered.extend(each.answered for each in entries if each.reply is not None)
+        committed(self, entries, *others)
+
+    async def main() -> None:
+        async with Node(Config(str(tmp_path), port=0)) as node, aio.connect(node.url) as fabric:
+            queue = await fabric.queue("q", durability="written")
+            monkeypatch.setattr(Fabric, "committed", seen)
+            for _ in range(20):
+                await queue.push(b"one")
+                message = await queue.pop()
+                assert message is not None
+                await message.ack(wait=True)
+            assert not (await queue.stats())["messages"]
+
+    run(main())
+    assert answered == [True] * 40, "pushes and acks"
+
+
+@compiled
+@pytest.mark.parametrize("durability", ["synced", "written"])
 @pytest.mark.parametrize("standing", [True, False], ids=["subscribed", "popping"])
 def test_messages_leave_early_for_those_who_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standing: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standing: bool, durability: str
 ) -> None:
     delivered: list[int] = []
     sent = [b"%d" % number for number in range(50)]
@@ -125,7 +154,7 @@ def test_messages_leave_early_for_those_who_wait(
 
     async def main() -> None:
         async with Node(Config(str(tmp_path), port=0)) as node, aio.connect(node.url) as fabric:
-            queue, got = await fabric.queue("q"), list[bytes]()
+            queue, got = await fabric.queue("q", durability=durability), list[bytes]()
             monkeypatch.setattr(Early, "send", seen)
 
             async def subscribed() -> None:
@@ -182,14 +211,14 @@ class Gate:
     """Syncs stop at it, and writes may be refused."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        sync, write = FileDisk.sync, FileDisk.write
+        write = FileDisk.write
         self.syncing, self.go_on, self.refusing = (threading.Event() for _ in range(3))
         self.before_refusal: list[threading.Event] = []
 
-        def slowly(disk: FileDisk, name: str) -> None:
+        def slowly(sync: Callable[..., None], *given: Any) -> None:
             self.syncing.set()
             assert self.go_on.wait(WAIT_S)
-            sync(disk, name)
+            sync(*given)
 
         def refused(disk: FileDisk, *rest: Any) -> None:
             if self.refusing.is_set():
@@ -199,7 +228,9 @@ class Gate:
                 raise DiskError("no room", full=True)
             write(disk, *rest)
 
-        monkeypatch.setattr(FileDisk, "sync", slowly)
+        for name in ("sync", "write_synced"):
+            sync = getattr(FileDisk, name)
+            monkeypatch.setattr(FileDisk, name, lambda *given, s=sync: slowly(s, *given))
         monkeypatch.setattr(FileDisk, "write", refused)
 
     async def reached(self) -> None:
@@ -303,6 +334,47 @@ def test_a_queue_is_deleted_while_a_delivery_is_due(
             await asyncio.gather(pushing, deleting)
 
     run(main())
+
+
+@compiled
+def test_a_queue_is_deleted_while_a_delivery_is_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same, where no sync is waited for: what was pushed before the deletion is written by the
+    loop, and delivered to nobody."""
+    left: list[int] = []
+    send_alone = Server.send_alone
+
+    def seen(self: Server, number: int, data: bytes) -> bool:
+        left.append(data[4])
+        return send_alone(self, number, data)
+
+    async def main() -> None:
+        async with two_clients(tmp_path) as (fabric, other):
+            queue = await fabric.queue("q", durability="written")
+            same, large = await other.queue("q", create=False), await other.queue("large")
+
+            async def consume() -> None:
+                async for _ in queue.consume():
+                    pytest.fail("it was deleted")
+
+            consuming = asyncio.ensure_future(consume())
+            for _ in range(2):
+                await fabric.stats()
+            gate = Gate(monkeypatch)
+            before = asyncio.ensure_future(large.push(bytes(200_000)))
+            await gate.reached()  # nothing is written by the loop meanwhile
+            monkeypatch.setattr(Server, "send_alone", seen)
+            pushing = asyncio.ensure_future(same.push(b"late"))
+            await asyncio.sleep(0)
+            deleting = asyncio.ensure_future(other.delete_queue("q"))
+            with pytest.raises(NotFoundError):
+                await consuming
+            gate.go_on.set()
+            await asyncio.gather(before, pushing, deleting)
+
+    run(main())
+    assert Verb.DELIVER not in left
 
 
 @compiled

@@ -84,14 +84,19 @@ def test_many_connections_cannot_push_more_than_the_journal_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the journal refused after it was numbered would be missing in the log for ever."""
-    sync, go_on = FileDisk.sync, threading.Event()
+    go_on = threading.Event()
     monkeypatch.setattr(engines, "BUSY_BYTES", 100_000)
     hello = frame(Verb.HELLO, 1, 0, pack(Hello(1)))
     batch = bytes(encode_batch([b"x" * 40_000], timestamp_us=1))
 
-    def slow(disk: FileDisk, name: str) -> None:
-        go_on.wait(10)
-        sync(disk, name)
+    def slow_down(name: str) -> None:
+        sync = getattr(FileDisk, name)
+
+        def slow(*given: Any) -> None:
+            go_on.wait(10)
+            sync(*given)
+
+        monkeypatch.setattr(FileDisk, name, slow)
 
     async def push(node: Node, stream: int) -> int:
         reader, writer = await asyncio.open_connection(*node.address)
@@ -107,7 +112,8 @@ def test_many_connections_cannot_push_more_than_the_journal_takes(
             node.engine.journal._max_pending_bytes = 400_000
             async with aio.connect(node.url) as fabric:
                 stream = (await fabric.queue("q")).info.id
-            monkeypatch.setattr(FileDisk, "sync", slow)
+            slow_down("sync")
+            slow_down("write_synced")
             pushes = [asyncio.ensure_future(push(node, stream)) for _ in range(30)]
             while len(node._server.paused) < 20:  # noqa: ASYNC110  # nobody tells of it
                 await asyncio.sleep(0.001)

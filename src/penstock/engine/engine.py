@@ -158,10 +158,14 @@ class Engine:
         error: DiskError | None,
         now_us: int,
         send: Callable[[], None] | None = None,
+        early: Callable[[list[Entry]], None] | None = None,
     ) -> None:
-        """A flush was run: what it made safe is answered. `send` may take the outputs early."""
+        """A flush was run: what it made safe is answered. `send` may take the outputs early. Before
+        all `early` is told of what is safe on this node: it may send replies that are known."""
         waiting = [*self.journal.waiting, *flush.entries] if error is not None else []
         finished = self.journal.finish(flush, error)
+        if early is not None and error is None:
+            early(finished.committed)
         self._end(finished, now_us, send)
         if error is not None:
             self._refuse(error, waiting, now_us)

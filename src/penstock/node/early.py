@@ -1,8 +1,10 @@
-"""Answers that leave from the journal's thread, as soon as what they confirm is on the disk.
+"""Answers that leave as soon as what they confirm is on the disk, before anything follows from it.
 
-Otherwise that thread wakes the loop, and the loop answers: to be woken takes as long as half a sync
-of a good disk. The loop hears of it all the same, and before it looks at anything that a client
-says after that: whoever has such an answer finds what it confirms.
+Of a sync they leave from the journal's thread. Otherwise that thread wakes the loop, and the loop
+answers: to be woken takes as long as half a sync of a good disk. The loop hears of it all the same,
+and before it looks at anything that a client says after that: whoever has such an answer finds what
+it confirms. Of a write that the loop does itself, they leave before it takes note of the write:
+of a loop that was asleep that is half of its work.
 
 It needs the compiled `_sending` and uvloop, whose transports write with the GIL held or not at all;
 otherwise, and whenever something else waits to be sent, the loop answers as ever.

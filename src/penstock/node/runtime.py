@@ -19,9 +19,11 @@ from penstock.store.flush import INLINE_BYTES, Flush, Sync
 from penstock.wire.entry import Entry
 
 INLINE_TURNS = 8  # before other events get their turn
+AT_ONCE = 4  # entries whose answers leave before what follows from them: of more, go together
 EARLY_BYTES = 1 << 20  # of a flush whose answers may leave early: after more the loop is awake
 
 Deliver = Callable[[list[Output]], None]
+AnswerEarly = Callable[[list[Entry]], None]
 
 
 class Carrier(Protocol):
@@ -47,8 +49,9 @@ class Runtime:
         self.deliver: Deliver = list.clear  # the server's
         self.carrier: Carrier | None = None  # in a cluster
         self.relieve: Callable[[], None] = _nothing  # called when there may be room again
-        self.send_alone: SendAlone | None = None  # from the journal's thread; see `early`
+        self.send_alone: SendAlone | None = None  # at once, from any thread; see `early`
         self.sent_alone: Callable[[int, int], None] = _ignore  # told of so many answers by that
+        self._fresh = True  # since all was written nobody has ceased to wait for anything
         self._early: Early | None = None  # of the flush or sync that runs, or was the last
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
@@ -72,6 +75,7 @@ class Runtime:
     def end_early(self) -> None:
         """Nothing leaves early of what is under way: somebody may wait for it no more. What has
         left just now is taken note of: it counts as sent."""
+        self._fresh = False
         self._left_early(self._early)
         self.catch_up()
 
@@ -90,6 +94,8 @@ class Runtime:
             self._maintain()
             if engine.outputs or engine.journal.pending_bytes:
                 self._flush()
+        if not engine.journal.pending_bytes:
+            self._fresh = True
         self.relieve()
         self._set_timer()
 
@@ -112,7 +118,8 @@ class Runtime:
             if flush.sync or flush.bytes > INLINE_BYTES:
                 self._write(flush)
                 return
-            self._end_flush(flush, _run(flush))
+            early = self._answer_at_once if self._fresh else None
+            self._end_flush(flush, _run(flush), early)
         self._sync(self.clock.now_us())
         self._loop.call_soon(self.pump)
 
@@ -139,11 +146,13 @@ class Runtime:
         else:
             self.fail(error)
 
-    def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
+    def _end_flush(
+        self, flush: Flush, error: DiskError | None, early: AnswerEarly | None = None
+    ) -> None:
         if error is not None:  # what a sync was to confirm is refused, unless that is over by now
             self.end_early()
         try:
-            self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
+            self.engine.end_flush(flush, error, self.clock.now_us(), self._send, early)
         except Exception as defect:  # others in this flush would never get their answers
             self.fail(defect)
 
@@ -161,6 +170,15 @@ class Runtime:
             return None
         early = Early([*self.engine.journal.waiting, *entries], self.send_alone)
         return early if early else None
+
+    def _answer_at_once(self, entries: list[Entry]) -> None:
+        """A few entries are safe: their answers do not wait for all that the loop does next."""
+        if len(entries) > AT_ONCE or self.carrier is not None or self.send_alone is None:
+            return
+        early = Early(entries, self.send_alone)
+        if early:
+            early.send()
+            self._left_early(early)
 
     def _left_early(self, early: Early | None) -> None:
         """Nothing more leaves by itself; what did is told."""
