@@ -27,6 +27,7 @@ SYSTEMS = {
     "penstock-written": Entry("penstock_node", "written"),
     "pipe": Entry("bare_pipe", "synced"),
     "pipe-fresh": Entry("bare_pipe", "fresh"),
+    "disk": Entry("bare_disk", "synced"),
     "redis-always": Entry("redis_streams", "always"),
     "redis-everysec": Entry("redis_streams", "everysec"),
     "nats": Entry("nats_jetstream", "file"),

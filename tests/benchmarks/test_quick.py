@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_quick_run_of_penstock_alone_makes_a_report(tmp_path: Path) -> None:
     results = tmp_path / "results"
     argv = [sys.executable, "-m", "benchmarks", "--quick", "--no-install"]
-    argv += ["--systems", "penstock,pipe,pipe-fresh,nsq", "--workloads", "50B,256KiB,mixed"]
+    argv += ["--systems", "penstock,pipe,pipe-fresh,disk,nsq", "--workloads", "50B,256KiB,mixed"]
     argv += ["--results", str(results), "--data", str(tmp_path / "data")]
     run = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert run.returncode == 0, run.stderr
@@ -25,7 +25,7 @@ def test_a_quick_run_of_penstock_alone_makes_a_report(tmp_path: Path) -> None:
     assert figures["push 50 B"]["median"] > 0
     assert figures["pop 50 B"]["median"] > 0
     assert figures["push 256 KiB"]["median"] > 0
-    for floor in ("pipe", "pipe-fresh"):
+    for floor in ("pipe", "pipe-fresh", "disk"):
         assert set(found["systems"][floor]["figures"]) == {
             "push 50 B", "pop 50 B", "push 256 KiB", "pop 256 KiB"
         }

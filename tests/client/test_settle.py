@@ -153,6 +153,33 @@ def test_acks_are_sent_when_there_are_many():
     assert not outbox.settler.waiting
 
 
+class LeftAlone(Settler):
+    """Whoever attends it is about to leave at the very moment when something is added."""
+
+    def keep(self, items: list[SettleItem]) -> None:
+        super().keep(items)
+        self.attended = False
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_who_adds_while_the_thread_is_about_to_end_is_not_told_that_all_is_closed(closed: bool):
+    settler = LeftAlone(9)
+    item = granted(settler, 1).item(Settle.ACK, 100, 1)
+
+    def attend(settler: Settler) -> None:
+        settler.attended = not closed
+
+    settler.attend = attend
+    if closed:
+        with pytest.raises(ClosedError):
+            settler.add([item])
+        assert not settler.busy
+    else:
+        settler.add([item])
+        assert settler.attended
+        assert settler.waiting
+
+
 def test_large_flushes_are_cut_into_several_requests():
     outbox = Outbox()
     items = [SettleItem(Settle.ACK, 0, 1, grant, 0, 0) for grant in range(20_000)]

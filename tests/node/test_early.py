@@ -337,11 +337,12 @@ def test_a_queue_is_deleted_while_a_delivery_is_due(
 
 
 @compiled
+@pytest.mark.parametrize("durability", ["synced", "written"])
 def test_a_queue_is_deleted_while_a_delivery_is_to_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
 ) -> None:
-    """The same, where no sync is waited for: what was pushed before the deletion is written by the
-    loop, and delivered to nobody."""
+    """The same, where it waits for what runs, and the next sync or write is for it: what was pushed
+    before the deletion is delivered to nobody."""
     left: list[int] = []
     send_alone = Server.send_alone
 
@@ -351,7 +352,7 @@ def test_a_queue_is_deleted_while_a_delivery_is_to_be_written(
 
     async def main() -> None:
         async with two_clients(tmp_path) as (fabric, other):
-            queue = await fabric.queue("q", durability="written")
+            queue = await fabric.queue("q", durability=durability)
             same, large = await other.queue("q", create=False), await other.queue("large")
 
             async def consume() -> None:

@@ -217,6 +217,8 @@ class Settler:
             self.flush()
 
     def _check_attended(self) -> None:
+        if not self.attended:  # whoever attends may be about to leave, and has not: ask again
+            self.attend(self)
         if not self.attended:
             self.outstanding.difference_update(self.drain())
             raise ClosedError("the fabric is closed, and its messages are still leased")

@@ -170,7 +170,7 @@ class Fabric:
             if entry.in_turn and entry.answer is not None and not entry.refused:
                 entry.answer()
             # The journal may keep it for a second: not all that was needed to get here, too.
-            entry.done = entry.answer = entry.failed = entry.reply = None
+            entry.done = entry.answer = entry.failed = entry.reply = entry.reader = None
         if self.kernel.shared:  # transactions may have waited for leases elsewhere
             self.forwards.carry_out_owed()
 

@@ -83,6 +83,8 @@ class Promises:
             entry.done, entry.answer = partial(_answer, entry.answer), None
         if header.length <= EARLY_BYTES and _is_next(taker):
             entry.reply = taker.connection, _delivery(taker, shard.id, given, batch)
+            if isinstance(taker, Subscription):  # whoever waited for one pop waits no more now
+                entry.reader = taker
         return Promise(view, given, taken, entry)
 
     def keep(self, promise: Promise, shard: Shard, queue: QueueShard) -> None:

@@ -68,7 +68,7 @@ class Early:
         self._answers: dict[int, list[Entry]] = {}
         for entry in entries:
             told = entry.answered or (entry.answer is None and entry.done is None)
-            over = entry.refused or told
+            over = entry.refused or told or (entry.reader is not None and entry.reader.over)
             if entry.reply is not None and not over:
                 self._answers.setdefault(entry.reply[0], []).append(entry)
         self.sent: list[tuple[int, int]] = []

@@ -51,7 +51,6 @@ class Runtime:
         self.relieve: Callable[[], None] = _nothing  # called when there may be room again
         self.send_alone: SendAlone | None = None  # at once, from any thread; see `early`
         self.sent_alone: Callable[[int, int], None] = _ignore  # told of so many answers by that
-        self._fresh = True  # since all was written nobody has ceased to wait for anything
         self._early: Early | None = None  # of the flush or sync that runs, or was the last
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
@@ -75,7 +74,6 @@ class Runtime:
     def end_early(self) -> None:
         """Nothing leaves early of what is under way: somebody may wait for it no more. What has
         left just now is taken note of: it counts as sent."""
-        self._fresh = False
         self._left_early(self._early)
         self.catch_up()
 
@@ -94,8 +92,6 @@ class Runtime:
             self._maintain()
             if engine.outputs or engine.journal.pending_bytes:
                 self._flush()
-        if not engine.journal.pending_bytes:
-            self._fresh = True
         self.relieve()
         self._set_timer()
 
@@ -118,8 +114,7 @@ class Runtime:
             if flush.sync or flush.bytes > INLINE_BYTES:
                 self._write(flush)
                 return
-            early = self._answer_at_once if self._fresh else None
-            self._end_flush(flush, _run(flush), early)
+            self._end_flush(flush, _run(flush), self._answer_at_once)
         self._sync(self.clock.now_us())
         self._loop.call_soon(self.pump)
 

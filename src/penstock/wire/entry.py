@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from penstock.errors import PenstockError
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 
 RECORD_HEADER_BYTES = 56
+
+
+class Reader(Protocol):
+    """Whoever something is delivered to, as long as it wants that."""
+
+    over: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +30,7 @@ class Entry:
     unless it is `in_turn`, as others wait for what follows.
     `reply` is that answer, or what `done` would deliver, and the connection it is for, if it is
     known beforehand: then it may leave as soon as the disk has the entry, which is `answered` then.
+    Not if it is for a `reader` that is over by then.
     `failed` tells whoever waits that the disk refuses; the entry stays in line all the same, and is
     `refused` from then on: nobody waits for it any more.
     """
@@ -40,6 +48,7 @@ class Entry:
     location: int = 0
     length: int = 0
     reply: tuple[int, bytes] | None = None
+    reader: Reader | None = None
     committed: bool = False
     answered: bool = False
     refused: bool = False
