@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.client.spin import CROWDED_S, LONGEST_SPIN_S, REST_WAITS, Spin
+from penstock.client.spin import (
+    CALM_WAITS,
+    CROWDED_S,
+    LONGEST_REST,
+    LONGEST_SPIN_S,
+    SHORTEST_REST,
+    Spin,
+)
 from penstock.machine import may_spin
 
 LOOK_S = 2e-6
@@ -38,6 +45,14 @@ class Scene:
         self.answer_s = self.now_s + latency_s
         assert self.spin.wait(self._attempt, self._block) == 7
         assert self.now_s >= self.answer_s
+
+    def rests(self) -> int:
+        """How many quick answers are waited for without a look, until one is not."""
+        for waits in range(10_000):
+            self.wait(60e-6)
+            if not self.blocks:
+                return waits
+        raise AssertionError("it never looks again")
 
     def settle(self, latency_s: float) -> None:
         for _ in range(30):
@@ -76,26 +91,27 @@ def test_one_idle_hour_is_forgotten_after_a_few_quick_answers():
     scene.wait(3600.0)
     assert scene.blocks == 1
     assert scene.looks * LOOK_S <= LONGEST_SPIN_S + LOOK_S
-    waits = 0
-    while True:
-        scene.wait(60e-6)
-        waits += 1
-        if not scene.blocks:
-            break
-    assert waits < REST_WAITS + 10
+    assert scene.rests() < SHORTEST_REST + 10
 
 
-def test_where_cores_are_wanted_by_others_it_rests():
+def test_after_one_answer_that_is_late_it_rests_for_a_moment():
+    scene = Scene()
+    for _ in range(3):
+        for _ in range(CALM_WAITS + 30):
+            scene.wait(60e-6)
+        scene.wait(CROWDED_S * 1.5)
+        assert SHORTEST_REST - 1 <= scene.rests() <= SHORTEST_REST + 1
+
+
+def test_where_cores_are_wanted_by_others_it_rests_for_longer_and_longer():
     scene = Scene()
     scene.settle(60e-6)
-    scene.wait(CROWDED_S * 1.5)
-    waits = 0
-    while True:
-        scene.wait(60e-6)
-        if not scene.blocks:
-            break
-        waits += 1
-    assert waits >= REST_WAITS - 1
+    rests = []
+    for _ in range(10):
+        scene.wait(CROWDED_S * 1.5)
+        rests.append(scene.rests())
+    assert rests == sorted(rests)
+    assert LONGEST_REST - 1 <= rests[-1] <= LONGEST_REST + 1
 
 
 def test_what_else_happens_is_passed_on_and_remembered_as_a_wait():

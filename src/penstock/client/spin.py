@@ -16,7 +16,8 @@ from collections.abc import Callable
 LONGEST_SPIN_S = 400e-6  # in one wait
 SOON_S = 450e-6  # beyond this, waking up is small beside the wait
 CROWDED_S = 1e-3  # an answer that late was kept waiting for a core, perhaps by this very process
-REST_WAITS = 100  # that many waits without looking follow
+SHORTEST_REST, LONGEST_REST = 4, 256  # waits without looking that follow; longer every time
+CALM_WAITS = 100  # answers in time, after which the next rest is a short one again
 _MEMORY = 0.25  # the weight of the last wait
 _LONGEST_REMEMBERED_S = 2e-3  # so that one idle hour is forgotten after a few answers
 _make_way = getattr(os, "sched_yield", time.monotonic)  # only time that nobody wants is used
@@ -32,6 +33,8 @@ class Spin:
         self._clock = clock
         self._expected_s = _LONGEST_REMEMBERED_S
         self._resting = 0  # so many waits without it
+        self._next_rest = SHORTEST_REST
+        self._in_time = 0  # answers since the last rest
 
     def wait(self, attempt: Callable[[], int], block: Callable[[], int]) -> int:
         """What `attempt` returns once it raises BlockingIOError no more, or else `block` does.
@@ -50,11 +53,21 @@ class Spin:
 
     def _learn(self, taken_s: float, spun: bool) -> None:
         if spun and taken_s > CROWDED_S:
-            self._resting = REST_WAITS
+            self._rest()
+        elif spun:
+            self._in_time += 1
         elif self._resting:
             self._resting -= 1
         remembered_s = min(taken_s, _LONGEST_REMEMBERED_S)
         self._expected_s += _MEMORY * (remembered_s - self._expected_s)
+
+    def _rest(self) -> None:
+        """One answer that is late is an accident, and those that follow should not suffer from it;
+        if it happens again and again, others want the cores."""
+        if self._in_time >= CALM_WAITS:
+            self._next_rest = SHORTEST_REST
+        self._resting, self._in_time = self._next_rest, 0
+        self._next_rest = min(2 * self._next_rest, LONGEST_REST)
 
     def _spin(self, until_s: float, attempt: Callable[[], int]) -> int:
         while True:
