@@ -9,6 +9,7 @@ import pytest
 from penstock.client.spin import (
     CALM_WAITS,
     CROWDED_S,
+    GIVEN_AWAY_S,
     LONGEST_REST,
     LONGEST_SPIN_S,
     SHORTEST_REST,
@@ -26,11 +27,14 @@ class Scene:
         self.now_s = 0.0
         self.answer_s = 0.0
         self.looks = self.blocks = 0
+        self.others_s: list[float] = []  # how long other processes have the core after a look
         self.spin = Spin(lambda: self.now_s)
 
     def _attempt(self) -> int:
         self.now_s += LOOK_S
         self.looks += 1
+        if self.looks == 2 and self.others_s:
+            self.now_s += self.others_s.pop()
         if self.now_s < self.answer_s:
             raise BlockingIOError
         return 7
@@ -112,6 +116,16 @@ def test_where_cores_are_wanted_by_others_it_rests_for_longer_and_longer():
         rests.append(scene.rests())
     assert rests == sorted(rests)
     assert LONGEST_REST - 1 <= rests[-1] <= LONGEST_REST + 1
+
+
+def test_it_does_not_make_way_twice():
+    """Another process wants the core, and has it for a while."""
+    scene = Scene()
+    scene.settle(60e-6)
+    scene.others_s = [3 * GIVEN_AWAY_S]
+    scene.wait(300e-6)
+    assert (scene.looks, scene.blocks) == (2, 1)
+    assert SHORTEST_REST - 1 <= scene.rests() <= SHORTEST_REST + 1
 
 
 def test_what_else_happens_is_passed_on_and_remembered_as_a_wait():

@@ -16,8 +16,9 @@ from collections.abc import Callable
 LONGEST_SPIN_S = 400e-6  # in one wait
 SOON_S = 450e-6  # beyond this, waking up is small beside the wait
 CROWDED_S = 1e-3  # an answer that late was kept waiting for a core, perhaps by this very process
-SHORTEST_REST, LONGEST_REST = 4, 256  # waits without looking that follow; longer every time
-CALM_WAITS = 100  # answers in time, after which the next rest is a short one again
+GIVEN_AWAY_S = 50e-6  # so long between two looks: another process wanted the core, and got it
+SHORTEST_REST, LONGEST_REST = 8, 64  # waits without looking that follow; longer every time
+CALM_WAITS = 50  # answers in time, after which the next rest is a short one again
 _MEMORY = 0.25  # the weight of the last wait
 _LONGEST_REMEMBERED_S = 2e-3  # so that one idle hour is forgotten after a few answers
 _make_way = getattr(os, "sched_yield", time.monotonic)  # only time that nobody wants is used
@@ -35,6 +36,7 @@ class Spin:
         self._resting = 0  # so many waits without it
         self._next_rest = SHORTEST_REST
         self._in_time = 0  # answers since the last rest
+        self._given_away = False  # the core, in this wait
 
     def wait(self, attempt: Callable[[], int], block: Callable[[], int]) -> int:
         """What `attempt` returns once it raises BlockingIOError no more, or else `block` does.
@@ -52,7 +54,7 @@ class Spin:
             self._learn(self._clock() - started_s, spins)
 
     def _learn(self, taken_s: float, spun: bool) -> None:
-        if spun and taken_s > CROWDED_S:
+        if spun and (taken_s > CROWDED_S or self._given_away):
             self._rest()
         elif spun:
             self._in_time += 1
@@ -66,14 +68,20 @@ class Spin:
         if it happens again and again, others want the cores."""
         if self._in_time >= CALM_WAITS:
             self._next_rest = SHORTEST_REST
-        self._resting, self._in_time = self._next_rest, 0
+        self._resting, self._in_time, self._given_away = self._next_rest, 0, False
         self._next_rest = min(2 * self._next_rest, LONGEST_REST)
 
     def _spin(self, until_s: float, attempt: Callable[[], int]) -> int:
+        looked_s = self._clock()
         while True:
             try:
                 return attempt()
             except BlockingIOError:
                 _make_way()
-                if self._clock() >= until_s:
+                now_s = self._clock()
+                # Whoever makes way where that is wanted comes last: not twice in a row, or others
+                # have the core for milliseconds after the answer is there.
+                self._given_away = now_s - looked_s > GIVEN_AWAY_S
+                if now_s >= until_s or self._given_away:
                     raise
+                looked_s = now_s
