@@ -156,8 +156,8 @@ class System(Peer):
             self._port = free_port()
         return fresh_folder(self.name) if fresh else data_folder() / self.name, self._port
 
-    def rates(self, size: int, count: int) -> tuple[float, float]:
-        """Of one that only moves messages: so many a second there, and back."""
+    def rates(self, size: int, count: int) -> tuple[float, float | None]:
+        """Of one that only moves messages: so many a second there, and back if they come back."""
         raise NotImplementedError
 
     @abstractmethod

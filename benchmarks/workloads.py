@@ -105,7 +105,8 @@ def throughput(system: System, amounts: Amounts, size: int, label: str) -> Figur
     count = amounts.small if size <= 1024 else max(amounts.large_bytes // size, 4)
     if system.moves_only:
         there, back = system.rates(size, count * amounts.growth(size, count, 0.0))
-        return _moved("push", label, size, there) | _moved("pop", label, size, back)
+        returned = {} if back is None else _moved("pop", label, size, back)
+        return _moved("push", label, size, there) | returned
     push = _pushed(system, amounts, size, count)
     if push["n"] == count and (times := amounts.growth(size, count, push["seconds"])) > 1:
         push = _pushed(system, amounts, size, count * times)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -75,6 +76,11 @@ def test_what_must_not_leave_early() -> None:
     over.answer = None
     others = [over, entry(1, ANSWER, refused=True), Entry(0, 1, 0, 1, b"", answer=_nothing)]
     assert not Early(others, lambda *_: True)
+    reader = SimpleNamespace(over=False)
+    delivery = entry(1, DELIVERY, reader=reader)
+    assert Early([delivery], lambda *_: True)
+    reader.over = True
+    assert not Early([delivery], lambda *_: True)
     many = [entry(1, ANSWER) for _ in range(MOST_ANSWERS + 1)]
     assert not Early(many, lambda *_: True)
     assert Early(many[1:], lambda *_: True)
@@ -338,11 +344,12 @@ def test_a_queue_is_deleted_while_a_delivery_is_due(
 
 @compiled
 @pytest.mark.parametrize("durability", ["synced", "written"])
-def test_a_queue_is_deleted_while_a_delivery_is_to_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+@pytest.mark.parametrize("way", ["deleted", "cancelled"])
+def test_nobody_waits_any_more_when_a_delivery_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, durability: str
 ) -> None:
     """The same, where it waits for what runs, and the next sync or write is for it: what was pushed
-    before the deletion is delivered to nobody."""
+    before the queue was deleted, or the consumer left, is delivered to nobody."""
     left: list[int] = []
     send_alone = Server.send_alone
 
@@ -357,7 +364,7 @@ def test_a_queue_is_deleted_while_a_delivery_is_to_be_written(
 
             async def consume() -> None:
                 async for _ in queue.consume():
-                    pytest.fail("it was deleted")
+                    pytest.fail("it is not for this one")
 
             consuming = asyncio.ensure_future(consume())
             for _ in range(2):
@@ -368,11 +375,24 @@ def test_a_queue_is_deleted_while_a_delivery_is_to_be_written(
             monkeypatch.setattr(Server, "send_alone", seen)
             pushing = asyncio.ensure_future(same.push(b"late"))
             await asyncio.sleep(0)
-            deleting = asyncio.ensure_future(other.delete_queue("q"))
-            with pytest.raises(NotFoundError):
-                await consuming
-            gate.go_on.set()
-            await asyncio.gather(before, pushing, deleting)
+            if way == "deleted":
+                deleting = asyncio.ensure_future(other.delete_queue("q"))
+                with pytest.raises(NotFoundError):
+                    await consuming
+                gate.go_on.set()
+                await deleting
+            else:
+                await other.stats()  # the node has the push by now
+                consuming.cancel()
+                for _ in range(2):
+                    await fabric.stats()  # and the cancellation
+                gate.go_on.set()
+                await asyncio.gather(consuming, return_exceptions=True)
+            await asyncio.gather(before, pushing)
+            if way == "cancelled":
+                message = await same.pop(timeout=WAIT_S)
+                assert message is not None
+                assert message.deliveries == 1
 
     run(main())
     assert Verb.DELIVER not in left

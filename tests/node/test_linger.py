@@ -56,6 +56,14 @@ def test_it_stays_awake_for_requests_that_follow_at_once_but_not_for_long():
     assert 0 < turns[-1] <= LONGEST_US // TURN_US + 1
 
 
+def test_it_stays_awake_again_although_it_has_to_be_woken_for_requests():
+    """They come as soon, and are noticed when it is awake: some 70 us later."""
+    loop = Loop()
+    for _ in range(40):
+        loop.exchange(100)
+    assert loop.exchange(30) > 0
+
+
 def test_requests_that_come_later_let_it_sleep():
     loop = Loop()
     for _ in range(40):
