@@ -19,7 +19,7 @@ from penstock.store.flush import INLINE_BYTES, Flush, Sync
 from penstock.wire.entry import Entry
 
 INLINE_TURNS = 8  # before other events get their turn
-AT_ONCE = 4  # entries whose answers leave before what follows from them: of more, go together
+AT_ONCE = 4  # entries whose answers leave before what follows from them; more are sent together
 EARLY_BYTES = 1 << 20  # of a flush whose answers may leave early: after more the loop is awake
 
 Deliver = Callable[[list[Output]], None]
