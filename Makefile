@@ -18,7 +18,7 @@ help: ## print this list
 setup: $(STAMP) ## make .venv and install Penstock with the developer tools
 
 # Touched last, so that an interrupted install is done again.
-$(STAMP): pyproject.toml setup.py src/penstock/wire/_packing.c src/penstock/node/_sending.c
+$(STAMP): pyproject.toml setup.py $(wildcard src/penstock/*/_*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' is not: try make setup PYTHON=python3.12" >&2; \
 	  exit 1; }
@@ -118,5 +118,5 @@ docs: setup ## check the links of the docs and run their examples
 clean: ## remove all that the other targets made, .venv included
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf benchmarks/.peers
-	rm -f src/penstock/wire/_packing.*.so src/penstock/node/_sending.*.so
+	rm -f src/penstock/*/_*.so
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,8 +3,9 @@
 from setuptools import Extension, setup
 
 setup(
-    ext_modules=[  # without a compiler, wire/packing.py runs its twin, and node/early.py nothing
+    ext_modules=[  # without a compiler their twins run, and instead of _sending the event loop
         Extension("penstock.wire._packing", ["src/penstock/wire/_packing.c"], optional=True),
+        Extension("penstock.wire._plain", ["src/penstock/wire/_plain.c"], optional=True),
         Extension("penstock.node._sending", ["src/penstock/node/_sending.c"], optional=True),
     ]
 )

@@ -84,6 +84,12 @@ class PenstockClient(Client):
     async def push_one(self, body: bytes) -> None:
         self._queue.push(body)
 
+    async def push_due(self, bodies: list[bytes]) -> None:
+        if len(bodies) == 1:
+            self._queue.push(bodies[0])
+        else:
+            self._queue.push_many(bodies)
+
     async def pop_one(self) -> Body:
         message = self._queue.pop(timeout=5.0)
         if message is None:

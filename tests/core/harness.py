@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.core.effects import Append, Close, Deliver, Free, Read, Send, Serve
+from penstock.core.effects import Close, Deliver, Free, Read, Send, Serve
 from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
 from penstock.core.records import Kind
@@ -148,8 +148,8 @@ class Node:
         while effects := self.fabric.take_effects():
             at_once: list[Entry] = []
             for effect in effects:
-                if isinstance(effect, Append):
-                    self._append(effect.entry, at_once)
+                if isinstance(effect, Entry):
+                    self._append(effect, at_once)
                 elif isinstance(effect, Send):
                     self._receive(effect)
                 elif isinstance(effect, Deliver):

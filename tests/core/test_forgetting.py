@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.core.harness import Got, Node
 
-from penstock.core.effects import Append
 from penstock.core.fabric import Fabric
 from penstock.core.queues import FORGET_AFTER_US
 from penstock.core.shard import Replayed
 from penstock.errors import LeaseLostError
 from penstock.wire import messages as m
+from penstock.wire.entry import Entry
 
 
 def node() -> Fabric:
@@ -23,9 +23,8 @@ def test_owner_and_follower_forget_the_same():
     owner, follower = node(), node()
     owner.kernel.now_us = FORGET_AFTER_US + 1
     owner.queues.forget_idle(owner.kernel.shards[0])
-    (effect,) = owner.take_effects()
-    assert isinstance(effect, Append)
-    entry = effect.entry
+    (entry,) = owner.take_effects()
+    assert isinstance(entry, Entry)
     record = Replayed(0, entry.kind, entry.number, entry.meta, None, 0, 0, entry.epoch)
     follower.replay(record, 5)
     for fabric in (owner, follower):

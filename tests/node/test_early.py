@@ -138,17 +138,16 @@ def test_messages_leave_early_for_those_who_wait(
 ) -> None:
     delivered: list[int] = []
     sent = [b"%d" % number for number in range(50)]
-    send = Early.send
+    committed = Fabric.committed
 
-    def seen(self: Early) -> None:
-        before = [each for some in self._answers.values() for each in some]
-        send(self)
-        delivered.extend(each.kind for each in before if each.answered)
+    def seen(self: Fabric, entries: list[Entry], *given: Any) -> None:
+        delivered.extend(each.kind for each in entries if each.answered)
+        committed(self, entries, *given)
 
     async def main() -> None:
         async with Node(Config(str(tmp_path), port=0)) as node, aio.connect(node.url) as fabric:
             queue, got = await fabric.queue("q", durability=durability), list[bytes]()
-            monkeypatch.setattr(Early, "send", seen)
+            monkeypatch.setattr(Fabric, "committed", seen)
 
             async def subscribed() -> None:
                 async for message in queue.consume():

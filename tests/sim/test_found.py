@@ -8,7 +8,7 @@ import pytest
 
 from penstock.client import ops_group, ops_push
 from penstock.core.changes import Change, Given, Op
-from penstock.core.effects import Append, Send
+from penstock.core.effects import Send
 from penstock.core.fabric import Fabric
 from penstock.core.kernel import Kernel
 from penstock.core.leases import Leases
@@ -312,7 +312,7 @@ def test_a_token_of_a_claim_is_not_given_again_after_a_power_loss() -> None:
 
 def appended(fabric: Fabric) -> list[Entry]:
     """What the core wants to log, taken out of its effects."""
-    return [effect.entry for effect in fabric.take_effects() if isinstance(effect, Append)]
+    return [effect for effect in fabric.take_effects() if isinstance(effect, Entry)]
 
 
 def fabric_with_a_session() -> tuple[Fabric, int, list[Entry]]:
@@ -336,7 +336,7 @@ def test_nobody_hears_of_the_end_of_a_session_before_it_is_safe() -> None:
         fabric.calls.run(1, request, call)
     effects = fabric.take_effects()
     assert not [effect for effect in effects if isinstance(effect, Send)]
-    entries += [effect.entry for effect in effects if isinstance(effect, Append)]
+    entries += [effect for effect in effects if isinstance(effect, Entry)]
     fabric.committed(entries, 0)
     assert len([each for each in fabric.take_effects() if isinstance(each, Send)]) == 2
 

@@ -17,6 +17,7 @@ from penstock.client.inputs import (
 )
 from penstock.client.messages import Receipt, Receipts
 from penstock.client.push import (
+    PLAIN,
     WINDOW_BATCHES,
     Pipeline,
     PushRequest,
@@ -31,7 +32,6 @@ from penstock.errors import InvalidError
 from penstock.wire.messages import Producer, ProducerInfo
 
 BATCH_MESSAGES = 8000  # a request costs as much whatever it carries; see `rows` for the bytes
-_DEFAULT_TERMS = Terms()
 _IDS_IN_FLIGHT = 256  # pushes with ids are batches of one: more of them are under way
 
 _read_producer = decoder(ProducerInfo)
@@ -84,7 +84,7 @@ def push(
     check_headers(headers)
     if hold and message_id is None:
         raise InvalidError("a held message needs an id, to be released by")
-    terms = _DEFAULT_TERMS
+    terms = PLAIN
     if delay or at or ttl is not None or priority or durability or compression != "none":
         terms = terms_of(delay, at, ttl, priority, durability, compression)
     return push_one(
@@ -101,7 +101,7 @@ def push(
 def plain_push(target: PushTarget, value: bytes) -> PushRequest:
     """What stores one message about which nothing is said: for whoever waits for it later."""
     place, extra = target._place_for(None, None), target._extra(None, False)
-    return PushRequest(place, Rows((value,), None, None), _DEFAULT_TERMS, now_us(), extra)
+    return PushRequest(place, Rows((value,), None, None), PLAIN, now_us(), extra)
 
 
 def push_many(
@@ -199,7 +199,7 @@ def publish(
         place = topic._place_for(packed_key, None)
     else:
         place = topic._explicit(topic._check_partition(partition))
-    terms = _DEFAULT_TERMS
+    terms = PLAIN
     if durability or compression != "none":
         terms = terms_of(durability=durability, compression=compression)
     time_us = None if timestamp is None else moment_us(timestamp)

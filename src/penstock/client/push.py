@@ -24,6 +24,7 @@ from penstock.wire.buffers import ZEROS, Buffer, pad8
 from penstock.wire.durability import Durability
 from penstock.wire.frames import FRAME_BYTES, PUSH, RECEIPT, PushExtra, Verb
 from penstock.wire.messages import pack
+from penstock.wire.plain import one_value
 
 if TYPE_CHECKING:
     from penstock.client.state import TopicState
@@ -44,6 +45,9 @@ class Terms(NamedTuple):
     ttl_ms: int = 0
     priority: int = 0
     compression: str = "none"
+
+
+PLAIN = Terms()
 
 
 class Place(NamedTuple):
@@ -84,7 +88,7 @@ class PushRequest(SequencedRequest):
         stream, partition, shard, lane_of = self.place[:4]
         rows, terms = self._rows, self._terms
         lane = self._lane_to_use(lane_of, shard)
-        batch = rows.encode(
+        batch = self._plain_batch(lane) or rows.encode(
             self._timestamp_us,
             producer=lane.producer,
             sequence=lane.next,
@@ -98,6 +102,17 @@ class PushRequest(SequencedRequest):
         self._take(lane, rows.messages)
         head = PUSH.pack(stream, partition, shard, terms.durability, len(self._extra))
         return [head + self._extra, batch]
+
+    def _plain_batch(self, lane: Lane) -> bytearray | None:
+        """The batch if it is a small message about which nothing is said, in one step."""
+        rows, place = self._rows, self.place
+        if self._terms is not PLAIN or place.generation or not isinstance(rows, Rows):
+            return None
+        values, keys, headers, times = rows
+        alone = keys is None and headers is None and times is None
+        if not alone or len(values) != 1:
+            return None
+        return one_value(values[0], self._timestamp_us, lane.producer, lane.next, lane.instance)
 
     def again(self) -> PushRequest:
         """The same push, to be sent under new numbers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -78,8 +79,10 @@ def read_changes(meta: bytes) -> tuple[int, list[Change]]:
     return stream, changes
 
 
-def pack_grants(stream: int, grants: list[Given]) -> bytes:
+def pack_grants(stream: int, grants: Sequence[Given]) -> bytes:
     """The meta of a GRANT record."""
+    if len(grants) == 1:
+        return _HEAD.pack(stream, 1) + _GIVEN.pack(*grants[0])
     return _HEAD.pack(stream, len(grants)) + b"".join([_GIVEN.pack(*g) for g in grants])
 
 

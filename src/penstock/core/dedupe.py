@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import FencedError, ForgottenError, InvalidError, LimitError
+from penstock.wire.batch import Header
 
 RECENT_BATCHES = 16  # of every producer and shard: more may not be in flight
 IDLE_US = 15 * 60 * 1_000_000  # an unnamed producer may be forgotten after this
@@ -24,6 +25,10 @@ class Window:
     seen_us: int
     named: bool = False
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT_BATCHES))
+
+    def expects(self, header: Header) -> bool:
+        """Whether a batch is what comes next, of this instance."""
+        return header.sequence == self.next_sequence and header.instance == self.instance
 
 
 class Producers:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from penstock.core.index import Stored
 from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
 
 
-@dataclass(slots=True)
-class Append:
-    """Write this entry to the journal; hand it to `Fabric.committed` when it is safe enough."""
-
-    entry: Entry
-
-
-@dataclass(slots=True)
-class Send:
+class Send(msgspec.Struct):
     """Send these bytes, a whole frame, to a connection."""
 
     connection: int
@@ -40,8 +33,7 @@ class Slice(NamedTuple):
     moved: tuple[int, int] | None = None  # base and arrival that readers must find there instead
 
 
-@dataclass(slots=True)
-class Deliver:
+class Deliver(msgspec.Struct):
     """Read the slices and send them as one POP answer or DELIVER frame."""
 
     connection: int
@@ -52,8 +44,7 @@ class Deliver:
     merges: bool = False  # whether the client can read merged batches
 
 
-@dataclass(slots=True)
-class Serve:
+class Serve(msgspec.Struct):
     """Read the batches of records (location, length, base); send them as the answer to a FETCH.
     In those that are `moved`, by the base that is stored, readers must find another base and
     arrival. (Not by location: those that are nowhere on this node have none.)"""
@@ -63,11 +54,10 @@ class Serve:
     start: int
     end: int
     batches: list[tuple[int, int, int]]
-    moved: dict[int, tuple[int, int]] = field(default_factory=dict)
+    moved: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Read:
+class Read(msgspec.Struct):
     """Read a batch of a shard, given with what its record says of it, and hand it over: later, and
     None if nobody has it whole."""
 
@@ -77,18 +67,17 @@ class Read:
     then: Callable[[Buffer | None], None]
 
 
-@dataclass(slots=True)
-class Free:
+class Free(msgspec.Struct):
     """Bytes of records are not needed any more: their locations, and how many of each."""
 
     places: list[tuple[int, int]]
 
 
-@dataclass(slots=True)
-class Close:
+class Close(msgspec.Struct):
     """Close a connection after what was sent before."""
 
     connection: int
 
 
-Effect: TypeAlias = Append | Send | Deliver | Serve | Read | Free | Close
+# An entry is to be written to the journal, and handed to `Fabric.committed` when it is safe enough.
+Effect: TypeAlias = Entry | Send | Deliver | Serve | Read | Free | Close

@@ -10,17 +10,15 @@ class Epochs:
 
     def __init__(self, begins: list[tuple[int, int]] | None = None) -> None:
         self._begins = list(begins or [])  # (epoch, number of its first record)
+        self.latest = self._begins[-1][0] if self._begins else 0
+        """The epoch of the newest record; 0 if there is none."""
 
     def began(self, epoch: int, number: int) -> None:
         """The record with this number is the first of an epoch."""
         if not self._begins or epoch > self._begins[-1][0]:
             self._begins.append((epoch, number))
+            self.latest = epoch
             del self._begins[:-MAX_EPOCHS]
-
-    @property
-    def latest(self) -> int:
-        """The epoch of the newest record; 0 if there is none."""
-        return self._begins[-1][0] if self._begins else 0
 
     def at(self, number: int) -> int:
         """The epoch of a record; 0 if that is not known. An epoch may have begun without one."""

@@ -55,6 +55,7 @@ from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Verb
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
+from penstock.wire.plain import read_push
 
 MAX_PARKED = 4096  # pops, fetches, subscriptions and watches of one connection
 Parked = Waiter | Subscription | Reader | Watcher | Asker
@@ -264,6 +265,9 @@ class Fabric:
     # --- hot verbs -------------------------------------------------------------------------
 
     def _push(self, connection: int, request: int, flags: int, body: memoryview) -> None:
+        if (plain := read_push(body)) is not None:
+            self.pushes.push_plain(connection, request, *plain)
+            return
         head = frames.PushBody(*unpack(frames.PUSH, body))
         at = frames.PUSH.size
         extra = read_extra(body[at : at + head.extra]) if head.extra else NO_EXTRA

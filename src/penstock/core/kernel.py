@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import xxhash
 
-from penstock.core.effects import Append, Effect, Free, Send
+from penstock.core.effects import Effect, Free, Send
 from penstock.core.queue import Totals
 from penstock.core.records import Kind, Note, pack_note
 from penstock.core.shard import CONTROL, Shard, Stream
@@ -181,7 +181,7 @@ class Kernel:
         if shard.epochs.latest != shard.epoch:
             shard.epochs.began(shard.epoch, shard.last)
         entry = Entry(shard.id, kind, shard.epoch, shard.last, meta, payload, level, done)
-        self.effects.append(Append(entry))
+        self.effects.append(entry)
         return entry
 
     def note(self, shard: Shard, note: Note, level: Durability, done: Done | None = None) -> Entry:
@@ -196,13 +196,13 @@ class Kernel:
         """No record of any shard: `done` is called when all that was logged before is that safe;
         with `local`, on this node."""
         entry = Entry(CONTROL, Kind.BARRIER, 0, 0, b"", None, level, done, local=local)
-        self.effects.append(Append(entry))
+        self.effects.append(entry)
         return entry
 
     def shard_barrier(self, shard: Shard, level: Durability) -> Entry:
         """As `barrier`, of one shard: it waits for no other."""
         entry = Entry(shard.id, Kind.BARRIER, 0, 0, b"", None, level)
-        self.effects.append(Append(entry))
+        self.effects.append(entry)
         return entry
 
     def confirmation(self, shards: list[Shard]) -> Entry | None:
@@ -212,7 +212,7 @@ class Kernel:
             return None
         number = shards[0].id if len(shards) == 1 else CONTROL
         entry = Entry(number, Kind.BARRIER, 0, 0, b"", None, Durability.MEMORY)
-        self.effects.append(Append(entry))
+        self.effects.append(entry)
         return entry
 
     def free(self, places: list[tuple[int, int]]) -> None:
@@ -244,8 +244,9 @@ class Kernel:
     ) -> None:  # fmt: skip
         """As `answer_when_safe`, for an answer that is known now."""
         reply = frame(verb, request, Flag.RESPONSE, body)
-        answer = partial(self._send_framed, connection, reply)
-        self.answer_when_safe(entry, connection, verb, request, answer, in_turn)
+        entry.answer = partial(self._send_framed, connection, reply)
+        entry.failed = partial(self.fail, connection, verb, request)
+        entry.in_turn = in_turn
         # In a cluster others decide when it is safe.
         if not (self.shared or in_turn) and len(reply) <= EARLY_BYTES:
             entry.reply = connection, reply

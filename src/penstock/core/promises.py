@@ -22,9 +22,10 @@ from penstock.core.views import QueueView, Subscription, Taken, Waiter
 from penstock.wire.batch import Batch
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
-from penstock.wire.frames import COUNT, GRANT, Flag, Verb, frame
+from penstock.wire.frames import Flag, Verb, one_grant
+from penstock.wire.tuples import new_tuple
 
-_GRANT = int(Kind.GRANT)
+_GRANT, _POP, _DELIVER = int(Kind.GRANT), int(Verb.POP), int(Verb.DELIVER)
 
 
 class Promise(NamedTuple):
@@ -69,9 +70,9 @@ class Promises:
         header = batch.header
         leases = view.shards[shard.id].leases
         lease_us = (taker.body.lease_ms or stream.options.lease_ms) * 1000
-        given = Given(leases.next_number, header.base, header.count, lease_us)
-        leases.skip(given.number)
-        meta = pack_grants(view.stream, [given])
+        given = new_tuple(Given, (leases.next_number, header.base, header.count, lease_us))
+        leases.next_number += 1
+        meta = pack_grants(view.stream, (given,))
         # Not less, also if the queue wants less: it must not be safe before the messages are.
         entry = self._kernel.log(shard, _GRANT, meta, Durability.WRITTEN)
         shard.invisible.add(entry.number)  # a snapshot that lacks the messages lacks their lease
@@ -85,7 +86,7 @@ class Promises:
             entry.reply = taker.connection, _delivery(taker, shard.id, given, batch)
             if isinstance(taker, Subscription):  # whoever waited for one pop waits no more now
                 entry.reader = taker
-        return Promise(view, given, taken, entry)
+        return new_tuple(Promise, (view, given, taken, entry))
 
     def keep(self, promise: Promise, shard: Shard, queue: QueueShard) -> None:
         """The messages are visible now: nobody else gets them."""
@@ -113,12 +114,11 @@ def _delivery(
     taker: Waiter | Subscription, shard: int, given: Given, batch: Batch
 ) -> bytes:
     """The frame that a whole batch is delivered by, for the first time."""
-    buffer = bytes(batch.buffer)
-    grant = GRANT.pack(given.number, given.position, given.span, shard, 1, len(buffer), 0)
-    body = b"".join((COUNT.pack(1, given.span), grant, buffer))
-    if isinstance(taker, Subscription):
-        return frame(Verb.DELIVER, taker.request, 0, body)
-    return frame(Verb.POP, taker.request, Flag.RESPONSE, body)
+    subscribed = isinstance(taker, Subscription)
+    verb, flags = (_DELIVER, 0) if subscribed else (_POP, Flag.RESPONSE)
+    number, position, span, _ = given
+    head = one_grant(verb, taker.request, flags, number, position, span, shard, batch.header.length)
+    return head + batch.buffer
 
 
 def _answer(answer: Callable[[], None], entry: Entry) -> None:

@@ -36,6 +36,7 @@ from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag, PopBody, PopMode, SettleItem, Verb
 from penstock.wire.limits import MAX_PRIORITY
+from penstock.wire.tuples import new_tuple
 
 # Plain numbers: looking up a member of an enum costs more than comparing it.
 _EXTEND, _CHANGE, _GRANT = int(Op.EXTEND), int(Kind.CHANGE), int(Kind.GRANT)
@@ -73,7 +74,9 @@ class Queues:
         queue = shard.queues.get(stream)
         if queue is None:
             queue = shard.queue(stream)
-        view = self.view(stream)
+        view = self.views.get(stream)
+        if view is None:
+            view = self.view(stream)
         if shard.id not in view.shards:
             view.shards[shard.id] = queue
         return queue
@@ -189,7 +192,7 @@ class Queues:
         taker: Waiter | Subscription,
     ) -> None:  # fmt: skip
         """Messages leave when the grants of them are written. Whoever waited waits no more."""
-        handed = Handed(view.stream, taken, epochs)
+        handed = new_tuple(Handed, (view.stream, taken, epochs))
         connection, request = taker.connection, taker.request
         if isinstance(taker, Subscription):
 
@@ -204,7 +207,8 @@ class Queues:
                 self.serve(view)
 
             Feed(self.kernel, taker, taken, epochs, leave).wait_for(grants)
-            self.undelivered.watch(handed, grants)
+            if self.kernel.shared:
+                self.undelivered.watch(handed, grants)
             return
 
         def written() -> None:
@@ -219,7 +223,8 @@ class Queues:
         if taker.timer is not None:
             self.kernel.timers.cancel(taker.timer)
         self.kernel.answer_when_safe(grants[-1], connection, Verb.POP, request, written)
-        self.undelivered.watch(handed, grants, needed=grants[-1])
+        if self.kernel.shared:
+            self.undelivered.watch(handed, grants, needed=grants[-1])
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]

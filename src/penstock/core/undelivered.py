@@ -45,10 +45,9 @@ class Undelivered:
         self.on_lost: Callable[[int, int, int, list[int]], None] = _nobody
 
     def watch(self, handed: Handed, grants: Sequence[Entry], needed: Entry | None = None) -> None:
-        """Some of it may be lost before it leaves; all of it if `needed` is."""
-        if self._kernel.shared:
-            for entry in grants:
-                entry.failed = partial(self._failed, handed, entry is needed, entry.failed)
+        """Some of it may be lost before it leaves, in a cluster; all of it if `needed` is."""
+        for entry in grants:
+            entry.failed = partial(self._failed, handed, entry is needed, entry.failed)
 
     def _failed(
         self, handed: Handed, needed: bool, tell: Callable[[PenstockError], None] | None,

@@ -18,7 +18,6 @@ from functools import partial
 import msgspec
 
 from penstock.cluster.replication.messages import Record
-from penstock.core.effects import Append
 from penstock.core.index import Stored
 from penstock.core.liveness import Liveness
 from penstock.core.records import Kind, pack_push, read_forward
@@ -181,7 +180,7 @@ def _plain(record: Record) -> bytes:
 def forget_shard(engine: Engine, shard: Shard, stored: Callable[[Entry], None] | None) -> None:
     """Notes in the journal that all that was known of a shard does not count, and forgets it."""
     entry = Entry(shard.id, Kind.RESET, 0, 0, b"", None, Durability.SYNCED, stored, local=True)
-    engine.fabric.kernel.effects.append(Append(entry))
+    engine.fabric.kernel.effects.append(entry)
     freed = shard.reset()
     if freed:
         engine.fabric.kernel.free(freed)
@@ -231,7 +230,7 @@ class Receiving:
             self._entries[location] = entry
         else:
             self._mended.append(entry)
-        self._engine.fabric.kernel.effects.append(Append(entry))
+        self._engine.fabric.kernel.effects.append(entry)
 
     def _stored(self, _: Entry) -> None:
         self._unstored -= 1

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from penstock.core.effects import Append, Close, Deliver, Free, Read, Send, Serve
+from penstock.core.effects import Close, Deliver, Free, Read, Send, Serve
 from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
 from penstock.core.records import Kind
@@ -158,15 +158,10 @@ class Engine:
         error: DiskError | None,
         now_us: int,
         send: Callable[[], None] | None = None,
-        early: Callable[[list[Entry]], None] | None = None,
     ) -> None:
-        """A flush was run: what it made safe is answered. `send` may take the outputs early. Before
-        all `early` is told of what is safe on this node: it may send replies that are known."""
+        """A flush was run: what it made safe is answered. `send` may take the outputs early."""
         waiting = [*self.journal.waiting, *flush.entries] if error is not None else []
-        finished = self.journal.finish(flush, error)
-        if early is not None and error is None:
-            early(finished.committed)
-        self._end(finished, now_us, send)
+        self._end(self.journal.finish(flush, error), now_us, send)
         if error is not None:
             self._refuse(error, waiting, now_us)
         elif self.fabric.kernel.refusing is not None:
@@ -248,8 +243,8 @@ class Engine:
         while effects := self.fabric.take_effects():
             at_once: list[Entry] = []
             for effect in effects:
-                if isinstance(effect, Append):
-                    self._append(effect.entry, at_once, now_us)
+                if isinstance(effect, Entry):
+                    self._append(effect, at_once, now_us)
                 elif isinstance(effect, Send):
                     self.outputs.append(effect)
                 elif isinstance(effect, Free):

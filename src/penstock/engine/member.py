@@ -21,7 +21,6 @@ from penstock.cluster.plane.plane import Out as PlaneOut
 from penstock.cluster.replication.messages import pack, unpack
 from penstock.cluster.state import ClusterState
 from penstock.cluster.view import Limits
-from penstock.core.effects import Append
 from penstock.engine.copies import Copies
 from penstock.engine.copy_messages import CopyMessage, pack_copy, unpack_copy
 from penstock.engine.engine import BUSY_BYTES, Engine
@@ -298,7 +297,7 @@ class Member:
         return self.replicas.out.version
 
     def _store(self, entry: Entry) -> None:
-        self.engine.fabric.kernel.effects.append(Append(entry))
+        self.engine.fabric.kernel.effects.append(entry)
 
     def _persisted(self, number: int) -> Callable[[Entry], None]:
         def done(_: Entry) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from penstock.core.effects import Append, Deliver, Serve
+from penstock.core.effects import Deliver, Serve
 from penstock.core.index import Stored
 from penstock.core.kernel import Kernel
 from penstock.core.liveness import Liveness
@@ -209,7 +209,7 @@ class Repairs:
             wanted.shard, Kind.COPY, 0, 0, _meta(wanted), payload, Durability.SYNCED, stored,
             local=True,
         )  # fmt: skip
-        self._kernel.effects.append(Append(entry))
+        self._kernel.effects.append(entry)
         self._tell(repair, payload)
 
     def _put_in_place(self, repair: _Repair, entry: Entry, rows: int) -> None:

@@ -57,6 +57,19 @@ def alone(transport: asyncio.Transport) -> Alone | None:
     return None if transport.get_extra_info("socket") is None else Alone(transport)
 
 
+def may_leave(entry: Entry) -> bool:
+    """Whether something is to be sent as soon as the entry is safe, and somebody waits for it."""
+    if entry.reply is None or entry.answered or entry.refused:
+        return False
+    told = entry.answer is None and entry.done is None
+    return not (told or (entry.reader is not None and entry.reader.over))
+
+
+def is_answer(data: bytes) -> bool:
+    """Whether a frame answers a request; a delivery does not."""
+    return bool(data[_FLAGS_AT] & Flag.RESPONSE)
+
+
 class Early:
     """The answers that one trip to the disk makes due: `send` is called in a thread after it, `end`
     on the loop, which may come first."""
@@ -67,9 +80,7 @@ class Early:
         self._over = False
         self._answers: dict[int, list[Entry]] = {}
         for entry in entries:
-            told = entry.answered or (entry.answer is None and entry.done is None)
-            over = entry.refused or told or (entry.reader is not None and entry.reader.over)
-            if entry.reply is not None and not over:
+            if entry.reply is not None and may_leave(entry):
                 self._answers.setdefault(entry.reply[0], []).append(entry)
         self.sent: list[tuple[int, int]] = []
         """Connections, and how many of their requests were answered; once it has ended."""
@@ -85,7 +96,7 @@ class Early:
                 answers = [entry.reply[1] for entry in entries if entry.reply is not None]
                 together = b"".join(answers)
                 if len(together) <= MOST_BYTES and self._send(connection, together):
-                    asked = sum(answer[_FLAGS_AT] & Flag.RESPONSE for answer in answers)
+                    asked = sum(map(is_answer, answers))
                     self.sent.append((connection, asked))
                     for entry in entries:
                         entry.answered = True

@@ -11,7 +11,7 @@ from typing import Protocol
 from penstock.engine.engine import Engine, Output
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
-from penstock.node.early import Early, SendAlone
+from penstock.node.early import Early, SendAlone, is_answer, may_leave
 from penstock.node.linger import Linger
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
@@ -23,7 +23,6 @@ AT_ONCE = 4  # entries whose answers leave before what follows from them; more a
 EARLY_BYTES = 1 << 20  # of a flush whose answers may leave early: after more the loop is awake
 
 Deliver = Callable[[list[Output]], None]
-AnswerEarly = Callable[[list[Entry]], None]
 
 
 class Carrier(Protocol):
@@ -114,7 +113,10 @@ class Runtime:
             if flush.sync or flush.bytes > INLINE_BYTES:
                 self._write(flush)
                 return
-            self._end_flush(flush, _run(flush), self._answer_at_once)
+            error = _run(flush)
+            if error is None:
+                self._answer_at_once(engine.journal.safe_when_written(flush))
+            self._end_flush(flush, error)
         self._sync(self.clock.now_us())
         self._loop.call_soon(self.pump)
 
@@ -141,13 +143,11 @@ class Runtime:
         else:
             self.fail(error)
 
-    def _end_flush(
-        self, flush: Flush, error: DiskError | None, early: AnswerEarly | None = None
-    ) -> None:
+    def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
         if error is not None:  # what a sync was to confirm is refused, unless that is over by now
             self.end_early()
         try:
-            self.engine.end_flush(flush, error, self.clock.now_us(), self._send, early)
+            self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
         except Exception as defect:  # others in this flush would never get their answers
             self.fail(defect)
 
@@ -166,12 +166,20 @@ class Runtime:
         early = Early([*self.engine.journal.waiting, *entries], self.send_alone)
         return early if early else None
 
-    def _answer_at_once(self, entries: list[Entry]) -> None:
+    def _answer_at_once(self, entries: Sequence[Entry]) -> None:
         """A few entries are safe: their answers do not wait for all that the loop does next."""
         if len(entries) > AT_ONCE or self.carrier is not None or self.send_alone is None:
             return
-        early = Early(entries, self.send_alone)
-        if early:
+        waiting = [entry for entry in entries if may_leave(entry)]
+        if len(waiting) == 1:
+            (entry,) = waiting
+            assert entry.reply is not None
+            connection, answer = entry.reply
+            if self.send_alone(connection, answer):
+                entry.answered = True
+                self._told_alone(connection, is_answer(answer))
+        elif waiting:
+            early = Early(waiting, self.send_alone)
             early.send()
             self._left_early(early)
 
@@ -180,10 +188,13 @@ class Runtime:
         if early is not None:
             early.end()
             for connection, answers in early.sent:
-                self.sent_alone(connection, answers)
-            if early.sent and self.linger is not None:
-                self.linger.answered()
+                self._told_alone(connection, answers)
             early.sent.clear()
+
+    def _told_alone(self, connection: int, answers: int) -> None:
+        self.sent_alone(connection, answers)
+        if self.linger is not None:
+            self.linger.answered()
 
     def _synced(self, sync: Sync, early: Early | None, error: BaseException | None) -> None:
         self._left_early(early)

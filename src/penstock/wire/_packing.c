@@ -18,6 +18,9 @@
 #define MOST_BYTES ((Py_ssize_t)1 << 28)
 #define MOST_FRONT ((Py_ssize_t)1 << 16)
 
+#define FRAME_BYTES ((Py_ssize_t)16)
+#define MOST_FRAME_BYTES ((Py_ssize_t)16 << 10) /* larger ones are seldom alone */
+
 #define OFFSET_BYTES ((Py_ssize_t)sizeof(int32_t))
 
 static Py_ssize_t
@@ -355,6 +358,26 @@ unfilled(PyObject *Py_UNUSED(module), PyObject *given)
     return PyByteArray_FromStringAndSize(NULL, size);
 }
 
+static PyObject *
+only_frame(PyObject *Py_UNUSED(module), PyObject *given)
+{
+    Py_buffer data;
+    if (PyObject_GetBuffer(given, &data, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const unsigned char *start = data.buf;
+    PyObject *frame = NULL;
+    if (FRAME_BYTES <= data.len && data.len <= MOST_FRAME_BYTES) {
+        Py_ssize_t length = start[0] | start[1] << 8 | start[2] << 16 | (Py_ssize_t)start[3] << 24;
+        frame = length == data.len ? PyByteArray_FromStringAndSize(data.buf, length) : NULL;
+    }
+    PyBuffer_Release(&data);
+    if (frame == NULL && !PyErr_Occurred()) {
+        Py_RETURN_NONE;
+    }
+    return frame;
+}
+
 /* --- the module ---------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
@@ -365,6 +388,7 @@ static PyMethodDef methods[] = {
     {"slice_values", (PyCFunction)(void (*)(void))slice_values, METH_FASTCALL, NULL},
     {"slice_nullable", (PyCFunction)(void (*)(void))slice_nullable, METH_FASTCALL, NULL},
     {"unfilled", unfilled, METH_O, NULL},
+    {"only_frame", only_frame, METH_O, NULL},
     {"data_length", (PyCFunction)(void (*)(void))data_length, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

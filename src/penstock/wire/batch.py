@@ -21,6 +21,7 @@ from penstock.wire import packing
 from penstock.wire.buffers import Buffer, pad8
 from penstock.wire.columns import BinaryColumn, Longs, Rows, padded
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, MAX_PRIORITY
+from penstock.wire.tuples import new_tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,9 +91,6 @@ class Origin(NamedTuple):
     cluster: int
     offset: int
     hops: int
-
-
-_new_tuple = tuple.__new__  # of a NamedTuple, whose fields are known to be all there
 
 
 class Row(NamedTuple):
@@ -171,14 +169,14 @@ class Batch:
             raise ProtocolError("batch base out of range")
         if verify and checksum_of(buffer) != checksum:
             raise DamagedError("the checksum of a batch does not hold")
-        return cls(buffer, _new_tuple(Header, fields))
+        return cls(buffer, new_tuple(Header, fields))
 
     def stamp(self, base: int, epoch: int, arrived_us: int) -> None:
         """Writes what the node assigns into the buffer; the checksum does not cover it."""
-        stamp(self.buffer, base, epoch, arrived_us)
+        _STAMP.pack_into(self.buffer, 8, base, epoch, 0, arrived_us)
         header = self.header
         stamped = (*header[:2], base, epoch, 0, arrived_us, *header[6:])
-        self.header = _new_tuple(Header, stamped)
+        self.header = new_tuple(Header, stamped)
 
     @property
     def count(self) -> int:

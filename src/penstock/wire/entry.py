@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from penstock.errors import PenstockError
 from penstock.wire.buffers import Buffer
@@ -19,8 +20,7 @@ class Reader(Protocol):
     over: bool
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """A record on its way into the journal.
 
     The journal holds `meta` and `payload` until they are synced; they must not change meanwhile.

@@ -20,7 +20,7 @@ import msgspec
 from penstock import errors
 from penstock.wire.buffers import Buffer
 from penstock.wire.limits import MAX_FRAME_BYTES
-from penstock.wire.packing import unfilled
+from penstock.wire.packing import only_frame, unfilled
 
 PROTOCOL_VERSION = 1
 MERGED = "merged"  # a feature: the client reads deliveries in which grants share a batch
@@ -173,6 +173,7 @@ RECEIPT = struct.Struct("<QIHBB")
 POP = struct.Struct("<IIIIII")
 COUNT = struct.Struct("<II")  # how many grants follow, and messages; a pop's with damaged ones
 GRANT = struct.Struct("<QQIHHII")
+_ONE_GRANT = struct.Struct("<IBBHQ" "II" "QQIHHII")  # a frame, COUNT and GRANT
 SETTLE_HEAD = struct.Struct("<II")
 SETTLE_ITEM = struct.Struct("<BxHIQQQ")
 MASKED = 0x80  # added to the op of an item that a mask follows
@@ -251,6 +252,17 @@ def frame(verb: int, request: int, flags: int = 0, body: Buffer = b"") -> bytes:
 def frame_head(verb: int, request: int, flags: int, body_bytes: int) -> bytes:
     """The header of a frame whose body is sent separately."""
     return FRAME.pack(FRAME_BYTES + body_bytes, verb, flags, 0, request)
+
+
+def one_grant(
+    verb: int, request: int, flags: int, grant: int, position: int, count: int, shard: int,
+    length: int,
+) -> bytes:  # fmt: skip
+    """What comes before the only batch of a delivery, of so many bytes, for the first time."""
+    return _ONE_GRANT.pack(
+        _ONE_GRANT.size + length, verb, flags, 0, request, 1, count, grant, position, count, shard,
+        1, length, 0,
+    )  # fmt: skip
 
 
 def error_frame(verb: int, request: int, error: errors.PenstockError) -> bytes:
@@ -334,6 +346,8 @@ class Splitter:
 
         ProtocolError if a length is impossible: the connection is beyond repair.
         """
+        if not self._head and (whole := only_frame(data)) is not None:
+            return [whole]
         frames: list[bytearray] = []
         if self._head:
             data = memoryview(bytes(self._head) + bytes(data))

@@ -40,6 +40,12 @@ def unfilled(size: int) -> bytearray:
     return bytearray(size)
 
 
+def only_frame(data: memoryview) -> bytearray | None:
+    """A copy of `data` if it is one small frame and nothing else; None if it is not, or that would
+    have to be looked for in Python."""
+    return _packing.only_frame(data) if COMPILED else None
+
+
 def bitmap_bytes(count: int) -> int:
     """The size of a validity bitmap with its padding."""
     size = (count + 7) // 8

@@ -1,0 +1,236 @@
+/* What most small messages are: one frame, a push of values about which nothing else is said.
+
+   plain.py states what is promised. These know only the plain case; whatever else they are given,
+   or is wrong with it, is answered with None, and the code for all cases takes or refuses it.
+
+   The GIL is held throughout. Checksums are those of the function that is given: it is called with
+   a view that is not valid any more when it has returned. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BYTES (16 << 10) /* of a value: beside larger ones, all else is little */
+#define PUSH_BYTES 16
+#define HEADER_BYTES 96
+#define CHECKED_FROM 40
+#define MOST_MESSAGES 65536 /* of a batch that is looked at here; a larger one takes its time */
+#define OFFSET_BYTES 4
+
+/* All is little endian, and may start anywhere. */
+static uint64_t
+number_at(const unsigned char *at, int bytes)
+{
+    uint64_t number = 0;
+    for (int byte = bytes - 1; byte >= 0; byte--) {
+        number = number << 8 | at[byte];
+    }
+    return number;
+}
+
+static void
+put(unsigned char *at, uint64_t number, int bytes)
+{
+    for (int byte = 0; byte < bytes; byte++) {
+        at[byte] = (unsigned char)(number >> 8 * byte);
+    }
+}
+
+/* The checksum of some bytes; 0 and an exception if it cannot be had. */
+static uint64_t
+checksum_of(PyObject *digest, unsigned char *start, Py_ssize_t size)
+{
+    PyObject *view = PyMemoryView_FromMemory((char *)start, size, PyBUF_READ);
+    PyObject *found = view == NULL ? NULL : PyObject_CallOneArg(digest, view);
+    Py_XDECREF(view);
+    uint64_t checksum = found == NULL ? 0 : PyLong_AsUnsignedLongLong(found);
+    Py_XDECREF(found);
+    return checksum;
+}
+
+/* --- a push, read -------------------------------------------------------------------------- */
+
+/* How fields are laid out, in order: their bytes. 0: four that are no number; below zero: signed. */
+#define PUSH_FIELDS 5
+static const int PUSH[PUSH_FIELDS] = {4, 4, 2, 2, 4};
+#define HEADER_FIELDS 20
+static const int HEADER[HEADER_FIELDS] = {0, 4, 8, 4,  4,  -8, 8, 1, 1, 1,
+                                          1, 4, 8, 8, -8, -8, 4, 4, 4, 4};
+
+static PyObject *
+field_at(const unsigned char *at, int bytes)
+{
+    if (bytes == 0) {
+        return PyBytes_FromStringAndSize((const char *)at, 4);
+    }
+    if (bytes < 0) {
+        return PyLong_FromLongLong((long long)number_at(at, -bytes));
+    }
+    return PyLong_FromUnsignedLongLong(number_at(at, bytes));
+}
+
+/* So many fields as a named tuple of this type. */
+static PyObject *
+fields_of(PyTypeObject *type, const unsigned char *at, const int *fields, int count)
+{
+    PyObject *read = type->tp_alloc(type, count);
+    for (int number = 0; read != NULL && number < count; number++) {
+        PyObject *field = field_at(at, fields[number]);
+        if (field == NULL) {
+            Py_CLEAR(read);
+            break;
+        }
+        PyTuple_SET_ITEM(read, number, field);
+        at += fields[number] == 0 ? 4 : abs(fields[number]);
+    }
+    return read;
+}
+
+/* Whether this is a type of tuples: whoever has one may fill it. */
+static int
+is_of_tuples(PyObject *type)
+{
+    return PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type);
+}
+
+/* Whether the offsets of so many values ascend from 0, and they and the values are inside. */
+static int
+are_values(const unsigned char *at, Py_ssize_t size, Py_ssize_t count)
+{
+    Py_ssize_t start = ((count + 1) * OFFSET_BYTES + 7) & ~(Py_ssize_t)7;
+    if (start > size || number_at(at, 4) != 0) {
+        return 0;
+    }
+    uint64_t end = 0;
+    for (Py_ssize_t row = 1; row <= count; row++) {
+        uint64_t next = number_at(at + row * OFFSET_BYTES, 4);
+        if (next < end) {
+            return 0;
+        }
+        end = next;
+    }
+    return end <= (uint64_t)(size - start);
+}
+
+/* Whether the body of a push is plain: nothing between its head and a batch of values alone, as
+   far as that can be told without its checksum. */
+static int
+is_plain(const unsigned char *body, Py_ssize_t size)
+{
+    if (size < PUSH_BYTES + HEADER_BYTES || number_at(body + 12, 4) != 0) {
+        return 0;
+    }
+    const unsigned char *batch = body + PUSH_BYTES;
+    Py_ssize_t length = size - PUSH_BYTES;
+    uint64_t count = number_at(batch + 44, 4);
+    return memcmp(batch, "PSB1", 4) == 0 && number_at(batch + 4, 4) == (uint64_t)length &&
+           number_at(batch + 8, 8) >> 62 == 0 && batch[40] == 1 && batch[41] == 0 &&
+           batch[42] == 0 && batch[43] == 0 && 0 < count && count <= MOST_MESSAGES &&
+           are_values(batch + HEADER_BYTES, length - HEADER_BYTES, (Py_ssize_t)count);
+}
+
+static PyObject *
+read_push(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 4 || !is_of_tuples(args[1]) || !is_of_tuples(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "expected a body, types of heads and headers, a digest");
+        return NULL;
+    }
+    Py_buffer data;
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    unsigned char *body = data.buf, *batch = body + PUSH_BYTES;
+    PyObject *head = NULL, *header = NULL;
+    if (is_plain(body, data.len)) {
+        Py_ssize_t checked = data.len - PUSH_BYTES - CHECKED_FROM;
+        uint64_t checksum = checksum_of(args[3], batch + CHECKED_FROM, checked);
+        if (!PyErr_Occurred() && checksum == number_at(batch + 32, 8)) {
+            head = fields_of((PyTypeObject *)args[1], body, PUSH, PUSH_FIELDS);
+            header = fields_of((PyTypeObject *)args[2], batch, HEADER, HEADER_FIELDS);
+        }
+    }
+    PyBuffer_Release(&data);
+    if (head != NULL && header != NULL) {
+        return Py_BuildValue("NN", head, header);
+    }
+    Py_XDECREF(head);
+    Py_XDECREF(header);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* --- a push, made -------------------------------------------------------------------------- */
+
+static PyObject *
+one_value(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 6) {
+        PyErr_SetString(PyExc_TypeError, "expected a value, four numbers and a digest");
+        return NULL;
+    }
+    uint64_t numbers[4]; /* timestamp, producer, sequence, instance */
+    for (int at = 0; at < 4; at++) {
+        numbers[at] = PyLong_AsUnsignedLongLong(args[at + 1]);
+    }
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    if (!PyBytes_CheckExact(args[0]) || PyBytes_GET_SIZE(args[0]) > MOST_BYTES ||
+        numbers[0] >> 63 || numbers[3] >> 32) {
+        Py_RETURN_NONE;
+    }
+    Py_ssize_t size = PyBytes_GET_SIZE(args[0]);
+    Py_ssize_t column = 2 * OFFSET_BYTES + ((size + 7) & ~(Py_ssize_t)7);
+    Py_ssize_t length = HEADER_BYTES + column;
+    PyObject *batch = PyByteArray_FromStringAndSize(NULL, length);
+    if (batch == NULL) {
+        return NULL;
+    }
+    unsigned char *start = (unsigned char *)PyByteArray_AS_STRING(batch);
+    memset(start, 0, (size_t)length);
+    memcpy(start, "PSB1", 4);
+    put(start + 4, (uint64_t)length, 4);
+    start[40] = 1;                          /* the version */
+    put(start + 44, 1, 4);                  /* messages */
+    put(start + 48, numbers[1], 8);         /* the producer */
+    put(start + 56, numbers[2], 8);         /* its sequence */
+    put(start + 64, numbers[0], 8);         /* the time */
+    put(start + 88, numbers[3], 4);         /* the instance */
+    put(start + 92, (uint64_t)column, 4);   /* bytes when it is open, which it is */
+    put(start + HEADER_BYTES + OFFSET_BYTES, (uint64_t)size, 4);
+    memcpy(start + HEADER_BYTES + 2 * OFFSET_BYTES, PyBytes_AS_STRING(args[0]), (size_t)size);
+    uint64_t checksum = checksum_of(args[5], start + CHECKED_FROM, length - CHECKED_FROM);
+    if (PyErr_Occurred()) {
+        Py_DECREF(batch);
+        return NULL;
+    }
+    put(start + 32, checksum, 8);
+    return batch;
+}
+
+/* --- the module ---------------------------------------------------------------------------- */
+
+static PyMethodDef methods[] = {
+    {"read_push", (PyCFunction)(void (*)(void))read_push, METH_FASTCALL, NULL},
+    {"one_value", (PyCFunction)(void (*)(void))one_value, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_plain", .m_methods = methods, .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__plain(void)
+{
+    return PyModuleDef_Init(&definition);
+}
