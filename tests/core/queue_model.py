@@ -23,6 +23,7 @@ class Message:
     deadline_us: int = 0
     acked_by: int = 0  # the grant whose ack was accepted
     turn: int = 0  # place in the line of its key
+    ahead: bool = False  # of that line: it has been out, and nothing passes it
     alone: bool = False  # it was pushed as a batch of its own
 
     @property
@@ -69,19 +70,20 @@ class QueueModel:
         if self.ordered == "queue":
             return [] if self.all("leased", "delayed") else ready
         if self.ordered == "key":
-            lines: dict[bytes | None, Message] = {}
-            waiting = self.all("ready", "leased", "delayed")
-            waiting.sort(key=lambda message: (not message.deliveries, message.turn))
-            for message in waiting:
-                lines.setdefault(message.key, message)
-            return [message for message in ready if lines[message.key] is message]
+            return [message for message in ready if self.first_of(message.key) is message]
         return ready
+
+    def first_of(self, key: bytes | None) -> Message | None:
+        """The only message of a key that may be out."""
+        line = [one for one in self.all("ready", "leased", "delayed") if one.key == key]
+        return min(line, key=lambda message: (not message.ahead, message.turn), default=None)
 
     def lease(
         self, message: Message, grant: int, position: int, lease_us: int, now_us: int
     ) -> None:
         message.state, message.grant, message.position = "leased", grant, position
         message.deliveries += 1
+        message.ahead = True
         message.deadline_us = now_us + lease_us
 
     def give_back(self, message: Message, delay_us: int, now_us: int) -> None:
@@ -99,8 +101,13 @@ class QueueModel:
         message.state, message.due_us = ("delayed", now_us + delay_us) if delay_us else ("ready", 0)
 
     def redrive(self, limit: int, order: list[Message]) -> None:
+        """A younger one of the same key makes way if it waits, and nobody had it: one that was
+        returned unseen has been out, and is passed only by what comes back after that."""
         for message in order[:limit]:
-            message.state, message.deliveries = "ready", 0
+            first = self.first_of(message.key)
+            if first is not None and first.state == "ready" and not first.deliveries:
+                first.ahead = False
+            message.state, message.deliveries, message.ahead = "ready", 0, False
 
     def pass_time(self, now_us: int) -> None:
         for message in self.all("leased"):

@@ -58,7 +58,29 @@ def apart(journal: Journal, *entries: Entry) -> list[int]:
     flush = flush_of(journal)
     assert flush.apart
     flush.run()
-    return numbers(journal.finish(flush))
+    safe = [each.number for each in journal.safe_when_written(flush)]
+    committed = numbers(journal.finish(flush))
+    assert safe in ([], committed), "nothing is said to be safe that is not committed"
+    return committed
+
+
+def test_what_is_written_is_known_to_be_safe_before_that_is_noted(journal) -> None:
+    def safe(*levels: Durability) -> list[int]:
+        for number, level in enumerate(levels):
+            journal.append(elsewhere(number, level))
+        flush = flush_of(journal)
+        flush.run()
+        found = [each.number for each in journal.safe_when_written(flush)]
+        journal.finish(flush)
+        return found
+
+    assert safe(Durability.WRITTEN, Durability.WRITTEN) == [0, 1]
+    assert safe(Durability.WRITTEN, Durability.SYNCED) == []
+    assert safe(Durability.WRITTEN) == [], "those before it wait for a sync, and it comes after"
+    sync = sync_of(journal)
+    sync.run()
+    journal.finish_sync(sync)
+    assert safe(Durability.MEMORY, Durability.WRITTEN) == [0, 1], "the first was so before"
 
 
 def test_while_a_sync_runs_others_are_written(journal, disk) -> None:

@@ -237,7 +237,11 @@ class LeasedBatch:
     def values(self) -> list[bytes]:
         """The values, in order. The list is the delivery's: read it, do not change it."""
         if self._values is None:
-            self._values = _concatenated(each.read_values() for each in self._granted)
+            granted = self._granted
+            if len(granted) == 1:
+                self._values = granted[0].read_values()
+            else:
+                self._values = _concatenated(each.read_values() for each in granted)
         return self._values
 
     @property

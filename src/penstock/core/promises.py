@@ -77,8 +77,7 @@ class Promises:
         entry = self._kernel.log(shard, _GRANT, meta, Durability.WRITTEN)
         shard.invisible.add(entry.number)  # a snapshot that lacks the messages lacks their lease
         view.promised += header.count
-        taken = Taken()
-        taken.messages = header.count
+        taken = Taken(header.count)
         self._queues.send_when_safe(view, taken, [entry], {shard.id: shard.epoch}, taker)
         if entry.answer is not None:  # not before there is something to answer with
             entry.done, entry.answer = partial(_answer, entry.answer), None

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
+import msgspec
+
 from penstock.core.changes import Given
 from penstock.core.index import Singles
 from penstock.core.kernel import Timer
@@ -147,15 +149,14 @@ class Heads:
 _Line = tuple[tuple[int, int], int, int, QueueShard, Singles]
 
 
-class Taken:
+class Taken(msgspec.Struct, eq=False):
     """What a pop got. The state is changed already; the caller logs it."""
 
-    __slots__ = ("grants", "messages", "order")
-
-    def __init__(self) -> None:
-        self.grants: dict[int, tuple[QueueShard, Given, Grant]] = {}  # by the order of their begin
-        self.order: list[int] = []  # which grant comes next; one of many batches, once for each
-        self.messages = 0
+    messages: int = 0
+    # By the order of their begin.
+    grants: dict[int, tuple[QueueShard, Given, Grant]] = msgspec.field(default_factory=dict)
+    # Which grant comes next; one of many batches, once for each.
+    order: list[int] = msgspec.field(default_factory=list)
 
     def by_shard(self) -> dict[int, list[Given]]:
         """The grants as they are logged."""

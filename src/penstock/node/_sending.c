@@ -54,17 +54,20 @@ has_room(int fd, Py_ssize_t size)
 }
 
 static PyObject *
-send_alone(PyObject *Py_UNUSED(module), PyObject *args)
+send_alone(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
 {
-    PyObject *fileno, *is_closing, *buffered;
+    if (given != 5) {
+        PyErr_SetString(PyExc_TypeError, "expected three methods, a truth and data");
+        return NULL;
+    }
     Py_buffer data;
-    if (!PyArg_ParseTuple(args, "OOOy*", &fileno, &is_closing, &buffered, &data)) {
+    if (PyObject_GetBuffer(args[4], &data, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     Py_ssize_t sent = 0;
-    long fd = number_of(fileno);
-    if (fd >= 0 && number_of(is_closing) == 0 && number_of(buffered) == 0 &&
-        has_room((int)fd, data.len)) {
+    long fd = number_of(args[0]);
+    if (fd >= 0 && number_of(args[1]) == 0 && number_of(args[2]) == 0 &&
+        (args[3] == Py_True || has_room((int)fd, data.len))) {
         sent = send((int)fd, data.buf, (size_t)data.len, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (0 < sent && sent < data.len) {
             shutdown((int)fd, SHUT_RDWR); /* nothing may follow half a frame; nor can it now */
@@ -76,7 +79,7 @@ send_alone(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"send_alone", send_alone, METH_VARARGS, NULL},
+    {"send_alone", (PyCFunction)(void (*)(void))send_alone, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,16 +13,18 @@ otherwise, and whenever something else waits to be sent, the loop answers as eve
 from __future__ import annotations
 
 import asyncio
-import os
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag
+from penstock.wire.packing import PURE
 
 COMPILED = False  # whether answers can leave early
-if not os.environ.get("PENSTOCK_PURE"):
+if not PURE:
     with suppress(ImportError):
         from penstock.node import _sending
 
@@ -37,17 +39,22 @@ SendAlone = Callable[[int, bytes], bool]  # to a connection; whether it did
 class Alone:
     """Sends through a transport of uvloop from any thread."""
 
-    __slots__ = ("_buffered", "_fileno", "_is_closing")
+    __slots__ = ("_buffered", "_fileno", "_is_closing", "_whole")
 
     def __init__(self, transport: asyncio.Transport) -> None:
-        self._fileno = transport.get_extra_info("socket").fileno  # -1 once it is closed
+        connected = transport.get_extra_info("socket")
+        self._fileno = connected.fileno  # -1 once it is closed
+        # Linux takes what is small whole or not at all there; elsewhere it is asked for room first.
+        self._whole = sys.platform == "linux" and connected.family == socket.AF_UNIX
         self._is_closing = transport.is_closing
         self._buffered = transport.get_write_buffer_size
 
     def send(self, data: bytes) -> bool:
         """Sends, if nothing else waits to be sent and there is much room; whether it did. It never
         waits. Should only part of it be taken all the same, that ends the connection."""
-        return _sending.send_alone(self._fileno, self._is_closing, self._buffered, data)
+        return _sending.send_alone(
+            self._fileno, self._is_closing, self._buffered, self._whole, data
+        )
 
 
 def alone(transport: asyncio.Transport) -> Alone | None:

@@ -54,6 +54,9 @@ class Runtime:
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
         self._journal = Worker(self._loop, "penstock-journal")
+        self.catch_up = self._journal.catch_up
+        """Takes note of what the journal's thread has done. Call before a request is looked at:
+        whoever sent it may have an answer that left early."""
         self._keeper = Worker(self._loop, "penstock-keeper")
         self._readers = [Worker(self._loop, f"penstock-read-{n}") for n in range(2)]
         self._next_reader = 0
@@ -64,11 +67,6 @@ class Runtime:
         self._stopping = False
         self._stopped = False
         self.failed: BaseException | None = None  # a defect: nothing is done any more
-
-    def catch_up(self) -> None:
-        """Takes note of what the journal's thread has done. Call before a request is looked at:
-        whoever sent it may have an answer that left early."""
-        self._journal.catch_up()
 
     def end_early(self) -> None:
         """Nothing leaves early of what is under way: somebody may wait for it no more. What has

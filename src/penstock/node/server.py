@@ -281,7 +281,8 @@ class Connection(asyncio.BufferedProtocol):
         if runtime.linger is not None:
             runtime.linger.requested()
         engine, now_us = runtime.engine, runtime.clock.now_us()
-        while backlog and not self._is_crowded():
+        crowded = self._is_crowded()
+        while backlog and not crowded:
             frame = backlog.popleft()
             if frame[4] not in _UNANSWERED:
                 self._unanswered += 1
@@ -294,7 +295,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._fail(frame)
             if engine.answer_bytes > ANSWER_BYTES:
                 runtime.deliver(engine.take_outputs())
-        self.update_reading()
+            crowded = self._is_crowded()
+        if crowded or backlog or self._paused_reading:
+            self.update_reading()
         runtime.pump()
 
     def _fail(self, frame: Buffer) -> None:

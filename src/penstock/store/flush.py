@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import msgspec
+
 from penstock.store.disk import Disk
 from penstock.store.locations import JOURNAL, SPARE, file_name, split
 from penstock.store.record import FILE_HEADER_BYTES
@@ -33,51 +35,41 @@ class Opening:
         self.done = False
 
 
-class Piece:
+class Piece(msgspec.Struct, eq=False):
     """What one flush writes to one segment."""
 
-    __slots__ = ("end", "name", "number", "offset", "opening", "parts")
-
-    def __init__(self, number: int, name: str, offset: int, opening: Opening | None) -> None:
-        self.number = number
-        self.name = name
-        self.offset = offset
-        self.opening = opening
-        self.parts: list[Buffer] = []
-        self.end = 0
+    number: int
+    name: str
+    offset: int
+    opening: Opening | None
+    parts: list[Buffer] = msgspec.field(default_factory=list)
+    end: int = 0
 
 
-class Flush:
+class Flush(msgspec.Struct, eq=False):
     """Framed entries and the disk calls that make them durable.
 
     The journal fills it; from `Journal.next_flush` to `Journal.finish` it belongs to whoever calls
     `run`, which may be another thread: it uses the disk and its own fields, nothing else.
     """
 
-    __slots__ = (
-        "apart", "at_once", "bytes", "disk", "end", "entries", "level", "mixed", "pieces",
-        "started_us", "sync", "sync_name", "synced",
-    )  # fmt: skip
-
-    def __init__(self, disk: Disk) -> None:
-        self.disk = disk
-        self.entries: list[Entry] = []
-        self.pieces: list[Piece] = []
-        self.at_once = False
-        """One write to one segment in which all before it is synced: that and the sync are one
-        call."""
-        self.apart = False
-        """It is written only, whatever its entries asked for: a `Sync` follows."""
-        self.bytes = 0
-        self.level = Durability.MEMORY
-        self.mixed = False
-        """Some entries count as committed already: the finish has to pick the others."""
-        self.sync = False
-        self.sync_name = ""
-        self.end = 0
-        self.synced = 0
-        """How far the journal was synced in this run; read by `finish`, also after an error."""
-        self.started_us = 0
+    disk: Disk
+    entries: list[Entry] = msgspec.field(default_factory=list)
+    pieces: list[Piece] = msgspec.field(default_factory=list)
+    at_once: bool = False
+    """One write to one segment in which all before it is synced: that and the sync are one call."""
+    apart: bool = False
+    """It is written only, whatever its entries asked for: a `Sync` follows."""
+    bytes: int = 0
+    level: Durability = Durability.MEMORY
+    mixed: bool = False
+    """Some entries count as committed already: the finish has to pick the others."""
+    sync: bool = False
+    sync_name: str = ""
+    end: int = 0
+    synced: int = 0
+    """How far the journal was synced in this run; read by `finish`, also after an error."""
+    started_us: int = 0
 
     @property
     def is_one_write(self) -> bool:

@@ -173,7 +173,7 @@ class Batch:
 
     def stamp(self, base: int, epoch: int, arrived_us: int) -> None:
         """Writes what the node assigns into the buffer; the checksum does not cover it."""
-        _STAMP.pack_into(self.buffer, 8, base, epoch, 0, arrived_us)
+        stamp(self.buffer, base, epoch, arrived_us)
         header = self.header
         stamped = (*header[:2], base, epoch, 0, arrived_us, *header[6:])
         self.header = new_tuple(Header, stamped)

@@ -22,8 +22,9 @@ from penstock.wire.buffers import ZEROS, Buffer, pad8
 
 Ints = npt.NDArray[np.int32]
 
+PURE = bool(os.environ.get("PENSTOCK_PURE"))  # nothing that is compiled is used
 COMPILED = False  # whether the compiled module is used
-if not os.environ.get("PENSTOCK_PURE"):
+if not PURE:
     with suppress(ImportError):
         from penstock.wire import _packing
 

@@ -8,16 +8,16 @@ the plain case: None means that the code for all cases has to look, and to say w
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
 import xxhash
 
 from penstock.wire.batch import Batch, Header
 from penstock.wire.frames import PUSH, PushBody
+from penstock.wire.packing import PURE
 
 COMPILED = False  # whether the compiled module is used
-if not os.environ.get("PENSTOCK_PURE"):
+if not PURE:
     with suppress(ImportError):
         from penstock.wire import _plain
 

@@ -1,0 +1,220 @@
+"""What is plain, in C: the same bytes and the same fields as the code for all cases, or None."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import PenstockError
+from penstock.wire import packing, plain
+from penstock.wire.batch import Batch, Columns, checksum_of
+from penstock.wire.encode import encode_batch
+from penstock.wire.frames import FRAME, PUSH, PushBody, Splitter
+
+pytestmark = pytest.mark.skipif(
+    not plain.COMPILED, reason="the compiled module was not built, or PENSTOCK_PURE is set"
+)
+NUMBERS = st.integers(0, (1 << 64) - 1) | st.integers(0, 3)
+TIMES = st.integers(0, (1 << 63) - 1)
+INSTANCES = st.integers(0, (1 << 32) - 1)
+SMALL = st.binary(max_size=300)
+
+
+def body_of(batch: bytes | bytearray, extra: int = 0, durability: int = 0) -> memoryview:
+    """The body of a push, somewhere in a larger buffer, as a frame is received."""
+    head = PUSH.pack(7, 0, 200, durability, extra)
+    return memoryview(b"front" + head + bytes(batch))[5:]
+
+
+def resealed(batch: bytearray) -> bytearray:
+    """With a checksum that holds, whatever else is wrong."""
+    struct.pack_into("<Q", batch, 32, checksum_of(batch))
+    return batch
+
+
+def as_the_others_read_it(body: memoryview) -> tuple[PushBody, Batch] | None:
+    """Head and batch by the code for all cases; None if it refuses them."""
+    head = PushBody(*PUSH.unpack_from(body))
+    try:
+        batch = Batch.parse(body[PUSH.size + head.extra :])
+        batch.check()
+    except PenstockError:
+        return None
+    return head, batch
+
+
+@given(SMALL, TIMES, NUMBERS, NUMBERS, INSTANCES)
+def test_a_value_becomes_the_batch_that_encoding_makes_of_it(
+    value: bytes, time_us: int, producer: int, sequence: int, instance: int
+) -> None:
+    assert plain.one_value(value, time_us, producer, sequence, instance) == encode_batch(
+        [value], timestamp_us=time_us, producer=producer, sequence=sequence, instance=instance
+    )
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 4096, 16 << 10])
+def test_of_every_size_that_is_small(size: int) -> None:
+    value = os.urandom(size)
+    assert plain.one_value(value, 5, 1, 2, 3) == encode_batch(
+        [value], timestamp_us=5, producer=1, sequence=2, instance=3
+    )
+
+
+class Named(bytes):
+    """Bytes that lie about their length."""
+
+    def __len__(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (bytearray(b"x"), 0, 1, 0, 0), ("x", 0, 1, 0, 0), (Named(b"named"), 0, 1, 0, 0),
+        (bytes((16 << 10) + 1), 0, 1, 0, 0), (b"x", -1, 1, 0, 0), (b"x", 1 << 63, 1, 0, 0),
+        (b"x", 0, -1, 0, 0), (b"x", 0, 1 << 64, 0, 0), (b"x", 0, 1, 1 << 64, 0),
+        (b"x", 0, 1, 0, 1 << 32), (b"x", 1.5, 1, 0, 0), (b"x", None, 1, 0, 0),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_not_plain_is_left_to_others(given: tuple[Any, ...]) -> None:
+    assert plain.one_value(*given) is None
+
+
+@given(st.lists(SMALL, min_size=1, max_size=20), NUMBERS, NUMBERS, INSTANCES, st.integers(0, 3))
+def test_a_plain_push_is_read_as_by_others(
+    values: list[bytes], producer: int, sequence: int, instance: int, durability: int
+) -> None:
+    batch = encode_batch(
+        values, timestamp_us=1, producer=producer, sequence=sequence, instance=instance,
+        due_us=-5, ttl_ms=9, generation=3,
+    )  # fmt: skip
+    body = body_of(batch, durability=durability)
+    read, others = plain.read_push(body), as_the_others_read_it(body)
+    assert read is not None
+    assert others is not None
+    assert read[0] == others[0]
+    assert read[1].header == others[1].header
+    assert type(read[1].header) is type(others[1].header)
+    assert read[1].header.due_us == -5
+    assert read[1].values == values
+
+
+@given(
+    st.lists(SMALL, min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_what_others_refuse_is_never_read(
+    values: list[bytes], changes: list[tuple[int, int]], seal: bool
+) -> None:
+    batch = encode_batch(values, timestamp_us=1, producer=1)
+    for at, byte in changes:
+        batch[at % len(batch)] = byte
+    body = body_of(resealed(batch) if seal else batch)
+    read = plain.read_push(body)
+    if read is not None:
+        others = as_the_others_read_it(body)
+        assert others is not None
+        assert (read[0], read[1].header, read[1].values) == (
+            others[0], others[1].header, others[1].values,
+        )  # fmt: skip
+
+
+@given(st.binary(max_size=200))
+def test_anything_may_come(body: bytes) -> None:
+    assert plain.read_push(memoryview(body)) is None
+
+
+@pytest.mark.parametrize("at", range(96 + 24))
+def test_a_body_that_is_cut_is_not_read(at: int) -> None:
+    body = body_of(encode_batch([b"value"], timestamp_us=1))
+    assert plain.read_push(body[:at]) is None
+
+
+def test_pushes_that_say_more_are_left_to_others() -> None:
+    others = {
+        "keys": encode_batch([b"v"], timestamp_us=1, keys=[b"k"]),
+        "compressed": encode_batch([bytes(500)], timestamp_us=1, compression="lz4"),
+        "urgent": encode_batch([b"v"], timestamp_us=1, priority=1),
+        "times": encode_batch([b"v"], timestamp_us=1, timestamps_us=[2]),
+    }
+    for what, batch in others.items():
+        assert plain.read_push(body_of(batch)) is None, what
+        assert as_the_others_read_it(body_of(batch)) is not None, what
+    assert plain.read_push(body_of(encode_batch([b"v"], timestamp_us=1), extra=8)) is None
+    assert Columns.KEYS == 1
+
+
+def test_offsets_that_lie_are_not_read() -> None:
+    for row, offset in [(0, 1), (1, 9), (2, 3), (2, 1 << 31), (2, 0xFFFFFFFF), (2, 17)]:
+        batch = encode_batch([b"12345678", b"12345678"], timestamp_us=1)
+        struct.pack_into("<I", batch, 96 + 4 * row, offset)
+        body = body_of(resealed(batch))
+        assert (plain.read_push(body) is None) == (as_the_others_read_it(body) is None), row
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.integers(0, 80))
+def test_frames_are_cut_alike(bodies: list[bytes], cut: int) -> None:
+    """One by one, or several together, or in pieces: compiled and not."""
+    stream = b"".join(FRAME.pack(16 + len(body), 2, 0, 0, 1) + body for body in bodies)
+    found: list[list[bytes]] = []
+    for compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(packing, "COMPILED", compiled)
+            splitter, frames = Splitter(), list[bytes]()
+            for piece in (stream[:cut], stream[cut:]):
+                rest = memoryview(piece)
+                if (buffer := splitter.buffer()) is not None:
+                    size = min(len(buffer), len(rest))
+                    buffer[:size] = rest[:size]
+                    whole = splitter.filled(size)
+                    frames += [] if whole is None else [bytes(whole)]
+                    rest = rest[size:]
+                if len(rest):
+                    frames += map(bytes, splitter.feed(rest))
+            found.append(frames)
+    assert found[0] == found[1]
+    assert b"".join(found[0]) == stream
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda module: module.read_push(b"", tuple),
+        lambda module: module.read_push(b"", int, tuple, hash),
+        lambda module: module.read_push(b"", 7, tuple, hash),
+        lambda module: module.read_push("", tuple, tuple, hash),
+        lambda module: module.one_value(b""),
+        lambda module: module.one_value(b"", 1, 1, 1, 1, None),
+    ],
+)
+def test_wrong_calls_raise(call: Any) -> None:
+    module = pytest.importorskip("penstock.wire._plain")
+    with pytest.raises(TypeError):
+        call(module)
+
+
+@pytest.mark.parametrize("answer", [-1, 1 << 64, "text"])
+def test_a_digest_that_is_none_raises(answer: Any) -> None:
+    module = pytest.importorskip("penstock.wire._plain")
+    body = body_of(encode_batch([b"value"], timestamp_us=1))
+    with pytest.raises((TypeError, OverflowError)):
+        module.read_push(body, tuple, tuple, lambda _: answer)
+    with pytest.raises((TypeError, OverflowError)):
+        module.one_value(b"", 1, 1, 1, 1, lambda _: answer)
+
+
+def test_the_environment_chooses() -> None:
+    code = "from penstock.wire import plain; print(plain.COMPILED)"
+    environment = {**os.environ, "PENSTOCK_PURE": "1"}
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
