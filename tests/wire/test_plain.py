@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -104,6 +105,7 @@ def test_a_plain_push_is_read_as_by_others(
     assert read[1].header == others[1].header
     assert type(read[1].header) is type(others[1].header)
     assert read[1].header.due_us == -5
+    assert plain.read_batch(batch).header == others[1].header
     assert read[1].values == values
 
 
@@ -120,6 +122,8 @@ def test_what_others_refuse_is_never_read(
         batch[at % len(batch)] = byte
     body = body_of(resealed(batch) if seal else batch)
     read = plain.read_push(body)
+    with suppress(PenstockError):
+        assert plain.read_batch(batch).header == Batch.parse(batch).header
     if read is not None:
         others = as_the_others_read_it(body)
         assert others is not None
@@ -188,6 +192,9 @@ def test_frames_are_cut_alike(bodies: list[bytes], cut: int) -> None:
 @pytest.mark.parametrize(
     "call",
     [
+        lambda module: module.read_header(b"", tuple),
+        lambda module: module.read_header(b"", int, hash),
+        lambda module: module.read_header("", tuple, hash),
         lambda module: module.read_push(b"", tuple),
         lambda module: module.read_push(b"", int, tuple, hash),
         lambda module: module.read_push(b"", 7, tuple, hash),

@@ -15,6 +15,8 @@ from penstock.errors import InvalidError, LeaseLostError, ProtocolError
 from penstock.wire.batch import MAX_BASE_BITS, Batch, Columns
 from penstock.wire.columns import Longs, Rows
 from penstock.wire.frames import COUNT, FRAME_BYTES, GRANT, GrantHead, Settle, SettleItem
+from penstock.wire.plain import read_batch
+from penstock.wire.tuples import new_tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,10 +207,14 @@ def read_grants(answer: bytearray, settler: Settler) -> list[Part]:
     view = memoryview(answer)
     if at > len(answer):
         raise ProtocolError("a delivery is shorter than its grants")
+    if count == 1:  # most deliveries are, where messages come one after the other
+        head = new_tuple(GrantHead, GRANT.unpack_from(answer, _HEADS_AT))
+        if not head.shared and head.length == len(answer) - at:
+            return [Granted(head, read_batch(view[at:]), settler)]
     parts: list[Part] = []
     heads = map(GrantHead._make, GRANT.iter_unpack(view[_HEADS_AT:at]))
     for head in heads:
-        batch = Batch.parse(view[at : at + head.length])
+        batch = read_batch(view[at : at + head.length])
         at += head.length
         if head.shared:
             group = [head, *islice(heads, head.shared - 1)]

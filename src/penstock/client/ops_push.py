@@ -81,7 +81,8 @@ def push(
     """
     message_id = None if id is None else id_bytes(id)
     packed_key = None if key is None else key_bytes(key)
-    check_headers(headers)
+    if headers is not None:
+        check_headers(headers)
     if hold and message_id is None:
         raise InvalidError("a held message needs an id, to be released by")
     terms = PLAIN

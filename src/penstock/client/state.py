@@ -33,6 +33,7 @@ from penstock.wire.messages import (
     TableOptions,
     TopicOptions,
 )
+from penstock.wire.tuples import new_tuple
 
 _read_info = decoder(StreamInfo)
 
@@ -137,10 +138,11 @@ class QueueState(StreamState, PushTarget):
         return shard_of(self.info.name.encode(), self._producer.shards)
 
     def _place(self, shard: int) -> Place:
-        return Place(self.info.id, 0, shard, self._producer.lane, self._ordered != "no")
+        lane, keeps_order = self._producer.lane, self._ordered != "no"
+        return new_tuple(Place, (self.info.id, 0, shard, lane, keeps_order, 0, None))
 
     def _place_for(self, key: bytes | None, message_id: bytes | None) -> Place:
-        only = self._only_shard
+        only = self._only_shard if self._on_one_shard else None
         if message_id is not None:
             if self._ordered != "no":  # an id has a shard of its own, and so has an order
                 raise InvalidError(f"queue {self.name!r} is ordered: its messages take no ids")

@@ -115,21 +115,58 @@ are_values(const unsigned char *at, Py_ssize_t size, Py_ssize_t count)
     return end <= (uint64_t)(size - start);
 }
 
-/* Whether the body of a push is plain: nothing between its head and a batch of values alone, as
-   far as that can be told without its checksum. */
+/* Whether a batch has values alone, as far as that can be told without its checksum. */
 static int
-is_plain(const unsigned char *body, Py_ssize_t size)
+is_plain(const unsigned char *batch, Py_ssize_t length)
 {
-    if (size < PUSH_BYTES + HEADER_BYTES || number_at(body + 12, 4) != 0) {
+    if (length < HEADER_BYTES) {
         return 0;
     }
-    const unsigned char *batch = body + PUSH_BYTES;
-    Py_ssize_t length = size - PUSH_BYTES;
     uint64_t count = number_at(batch + 44, 4);
     return memcmp(batch, "PSB1", 4) == 0 && number_at(batch + 4, 4) == (uint64_t)length &&
            number_at(batch + 8, 8) >> 62 == 0 && batch[40] == 1 && batch[41] == 0 &&
            batch[42] == 0 && batch[43] == 0 && 0 < count && count <= MOST_MESSAGES &&
            are_values(batch + HEADER_BYTES, length - HEADER_BYTES, (Py_ssize_t)count);
+}
+
+/* The header of a plain batch that is whole, as a named tuple of this type; NULL if it is not, and
+   if there is an exception. */
+static PyObject *
+header_of(PyTypeObject *type, unsigned char *batch, Py_ssize_t length, PyObject *digest)
+{
+    if (!is_plain(batch, length)) {
+        return NULL;
+    }
+    uint64_t checksum = checksum_of(digest, batch + CHECKED_FROM, length - CHECKED_FROM);
+    if (PyErr_Occurred() || checksum != number_at(batch + 32, 8)) {
+        return NULL;
+    }
+    return fields_of(type, batch, HEADER, HEADER_FIELDS);
+}
+
+static PyObject *
+found_or_none(PyObject *found)
+{
+    if (found == NULL && !PyErr_Occurred()) {
+        Py_RETURN_NONE;
+    }
+    return found;
+}
+
+static PyObject *
+read_header(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 3 || !is_of_tuples(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "expected a batch, a type of headers, a digest");
+        return NULL;
+    }
+    Py_buffer data;
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    PyObject *header = header_of((PyTypeObject *)args[1], data.buf, data.len, args[2]);
+    PyBuffer_Release(&data);
+    return found_or_none(header);
 }
 
 static PyObject *
@@ -143,26 +180,21 @@ read_push(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
     if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    unsigned char *body = data.buf, *batch = body + PUSH_BYTES;
+    unsigned char *body = data.buf;
     PyObject *head = NULL, *header = NULL;
-    if (is_plain(body, data.len)) {
-        Py_ssize_t checked = data.len - PUSH_BYTES - CHECKED_FROM;
-        uint64_t checksum = checksum_of(args[3], batch + CHECKED_FROM, checked);
-        if (!PyErr_Occurred() && checksum == number_at(batch + 32, 8)) {
-            head = fields_of((PyTypeObject *)args[1], body, PUSH, PUSH_FIELDS);
-            header = fields_of((PyTypeObject *)args[2], batch, HEADER, HEADER_FIELDS);
-        }
+    if (data.len >= PUSH_BYTES && number_at(body + 12, 4) == 0) { /* nothing is between them */
+        PyTypeObject *type = (PyTypeObject *)args[2];
+        header = header_of(type, body + PUSH_BYTES, data.len - PUSH_BYTES, args[3]);
+    }
+    if (header != NULL) {
+        head = fields_of((PyTypeObject *)args[1], body, PUSH, PUSH_FIELDS);
     }
     PyBuffer_Release(&data);
-    if (head != NULL && header != NULL) {
-        return Py_BuildValue("NN", head, header);
+    if (head == NULL) {
+        Py_XDECREF(header);
+        return found_or_none(NULL);
     }
-    Py_XDECREF(head);
-    Py_XDECREF(header);
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    return Py_BuildValue("NN", head, header);
 }
 
 /* --- a push, made -------------------------------------------------------------------------- */
@@ -218,6 +250,7 @@ one_value(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
 /* --- the module ---------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
+    {"read_header", (PyCFunction)(void (*)(void))read_header, METH_FASTCALL, NULL},
     {"read_push", (PyCFunction)(void (*)(void))read_push, METH_FASTCALL, NULL},
     {"one_value", (PyCFunction)(void (*)(void))one_value, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

@@ -7,6 +7,7 @@ Head = TypeVar("Head")
 Header = TypeVar("Header")
 Digest = Callable[[memoryview], int]
 
+def read_header(batch: Buffer, header: type[Header], digest: Digest, /) -> Header | None: ...
 def read_push(
     body: Buffer, head: type[Head], header: type[Header], digest: Digest, /
 ) -> tuple[Head, Header] | None: ...

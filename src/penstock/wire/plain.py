@@ -13,6 +13,7 @@ from contextlib import suppress
 import xxhash
 
 from penstock.wire.batch import Batch, Header
+from penstock.wire.buffers import Buffer
 from penstock.wire.frames import PUSH, PushBody
 from penstock.wire.packing import PURE
 
@@ -25,6 +26,13 @@ if not PURE:
 
 _BATCH_AT = PUSH.size
 _digest = xxhash.xxh3_64_intdigest
+
+
+def read_batch(buffer: Buffer) -> Batch:
+    """As `Batch.parse`."""
+    if COMPILED and (header := _plain.read_header(buffer, Header, _digest)) is not None:
+        return Batch(buffer, header)
+    return Batch.parse(buffer)
 
 
 def read_push(body: memoryview) -> tuple[PushBody, Batch] | None:
