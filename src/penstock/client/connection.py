@@ -107,24 +107,28 @@ class Connection:
         Without a connection it is kept, and sent when `finish` or another call has made one.
         """
         while True:
+            while self._protocol.full:
+                self._make_room()
             with self._sending:
                 self._check_open()
-                if not self._protocol.full:
-                    pending = self._protocol.start(request, reserved=True)
-                    self._send(pending)
-                    return pending
-            self._make_room()
+                if self._protocol.full:  # by another thread
+                    continue
+                pending = self._protocol.start(request, reserved=True)
+                self._send(pending)
+                return pending
 
     def subscribe(self, subscription: Subscription) -> Pending:
         """Starts a standing request; as `start`."""
         while True:
+            while self._protocol.full:
+                self._make_room()
             with self._sending:
                 self._check_open()
-                if not self._protocol.full:
-                    pending = self._protocol.subscribe(subscription)
-                    self._send(pending)
-                    return pending
-            self._make_room()
+                if self._protocol.full:
+                    continue
+                pending = self._protocol.subscribe(subscription)
+                self._send(pending)
+                return pending
 
     def credit(self, subscription: Subscription, messages: int) -> None:
         """Lets the node deliver so many more."""

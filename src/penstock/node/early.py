@@ -44,8 +44,11 @@ class Alone:
     def __init__(self, transport: asyncio.Transport) -> None:
         connected = transport.get_extra_info("socket")
         self._fileno = connected.fileno  # -1 once it is closed
-        # Linux takes what is small whole or not at all there; elsewhere it is asked for room first.
-        self._whole = sys.platform == "linux" and connected.family == socket.AF_UNIX
+        # Linux takes what is small beside the buffer whole or not at all there; elsewhere it is
+        # asked for room first.
+        unix = sys.platform == "linux" and connected.family == socket.AF_UNIX
+        room = connected.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) if unix else 0
+        self._whole = room >= 4 * MOST_BYTES
         self._is_closing = transport.is_closing
         self._buffered = transport.get_write_buffer_size
 

@@ -111,10 +111,7 @@ class Runtime:
             if flush.sync or flush.bytes > INLINE_BYTES:
                 self._write(flush)
                 return
-            error = _run(flush)
-            if error is None:
-                self._answer_at_once(engine.journal.safe_when_written(flush))
-            self._end_flush(flush, error)
+            self._end_flush(flush, _run(flush), at_once=True)
         self._sync(self.clock.now_us())
         self._loop.call_soon(self.pump)
 
@@ -141,10 +138,12 @@ class Runtime:
         else:
             self.fail(error)
 
-    def _end_flush(self, flush: Flush, error: DiskError | None) -> None:
+    def _end_flush(self, flush: Flush, error: DiskError | None, at_once: bool = False) -> None:
         if error is not None:  # what a sync was to confirm is refused, unless that is over by now
             self.end_early()
         try:
+            if at_once and error is None:
+                self._answer_at_once(self.engine.journal.safe_when_written(flush))
             self.engine.end_flush(flush, error, self.clock.now_us(), self._send)
         except Exception as defect:  # others in this flush would never get their answers
             self.fail(defect)

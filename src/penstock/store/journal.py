@@ -241,9 +241,11 @@ class Journal:
         return Finished(self._unsynced.add(flush, committed), [])
 
     def safe_when_written(self, flush: Flush) -> Sequence[Entry]:
-        """What a flush that was run, and not finished yet, has made as durable as it was asked to
-        be; only if that is all of it, or was so before."""
-        return flush.entries if flush.level < _SYNCED and not self.waiting else ()
+        """What `finish` will say is committed by a flush that was run; nothing if somebody waits for
+        a sync, as it takes longer to say then."""
+        if flush.level >= _SYNCED or self.waiting:
+            return ()
+        return _uncommitted(flush.entries) if flush.mixed else flush.entries
 
     def finish_sync(self, sync: Sync, error: DiskError | None = None) -> Finished:
         """Take a sync back after its run, with the error that it raised; as `finish`. A write that

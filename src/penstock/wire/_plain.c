@@ -18,6 +18,7 @@
 #define HEADER_BYTES 96
 #define CHECKED_FROM 40
 #define MOST_MESSAGES 65536 /* of a batch that is looked at here; a larger one takes its time */
+#define MOST_BATCH_BYTES ((Py_ssize_t)16 << 20) /* MAX_BATCH_BYTES of limits.py; a test compares */
 #define OFFSET_BYTES 4
 
 /* All is little endian, and may start anywhere. */
@@ -72,11 +73,11 @@ field_at(const unsigned char *at, int bytes)
     return PyLong_FromUnsignedLongLong(number_at(at, bytes));
 }
 
-/* So many fields as a named tuple of this type. */
+/* So many fields as a tuple. */
 static PyObject *
-fields_of(PyTypeObject *type, const unsigned char *at, const int *fields, int count)
+fields_of(const unsigned char *at, const int *fields, int count)
 {
-    PyObject *read = type->tp_alloc(type, count);
+    PyObject *read = PyTuple_New(count);
     for (int number = 0; read != NULL && number < count; number++) {
         PyObject *field = field_at(at, fields[number]);
         if (field == NULL) {
@@ -87,13 +88,6 @@ fields_of(PyTypeObject *type, const unsigned char *at, const int *fields, int co
         at += fields[number] == 0 ? 4 : abs(fields[number]);
     }
     return read;
-}
-
-/* Whether this is a type of tuples: whoever has one may fill it. */
-static int
-is_of_tuples(PyObject *type)
-{
-    return PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type);
 }
 
 /* Whether the offsets of so many values ascend from 0, and they and the values are inside. */
@@ -119,7 +113,7 @@ are_values(const unsigned char *at, Py_ssize_t size, Py_ssize_t count)
 static int
 is_plain(const unsigned char *batch, Py_ssize_t length)
 {
-    if (length < HEADER_BYTES) {
+    if (length < HEADER_BYTES || length > MOST_BATCH_BYTES) {
         return 0;
     }
     uint64_t count = number_at(batch + 44, 4);
@@ -129,10 +123,10 @@ is_plain(const unsigned char *batch, Py_ssize_t length)
            are_values(batch + HEADER_BYTES, length - HEADER_BYTES, (Py_ssize_t)count);
 }
 
-/* The header of a plain batch that is whole, as a named tuple of this type; NULL if it is not, and
-   if there is an exception. */
+/* The fields of the header of a plain batch that is whole; NULL if it is not, and if there is an
+   exception. */
 static PyObject *
-header_of(PyTypeObject *type, unsigned char *batch, Py_ssize_t length, PyObject *digest)
+header_of(unsigned char *batch, Py_ssize_t length, PyObject *digest)
 {
     if (!is_plain(batch, length)) {
         return NULL;
@@ -141,7 +135,7 @@ header_of(PyTypeObject *type, unsigned char *batch, Py_ssize_t length, PyObject 
     if (PyErr_Occurred() || checksum != number_at(batch + 32, 8)) {
         return NULL;
     }
-    return fields_of(type, batch, HEADER, HEADER_FIELDS);
+    return fields_of(batch, HEADER, HEADER_FIELDS);
 }
 
 static PyObject *
@@ -156,15 +150,15 @@ found_or_none(PyObject *found)
 static PyObject *
 read_header(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
 {
-    if (given != 3 || !is_of_tuples(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "expected a batch, a type of headers, a digest");
+    if (given != 2) {
+        PyErr_SetString(PyExc_TypeError, "expected a batch and a digest");
         return NULL;
     }
     Py_buffer data;
     if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    PyObject *header = header_of((PyTypeObject *)args[1], data.buf, data.len, args[2]);
+    PyObject *header = header_of(data.buf, data.len, args[1]);
     PyBuffer_Release(&data);
     return found_or_none(header);
 }
@@ -172,8 +166,8 @@ read_header(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given
 static PyObject *
 read_push(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
 {
-    if (given != 4 || !is_of_tuples(args[1]) || !is_of_tuples(args[2])) {
-        PyErr_SetString(PyExc_TypeError, "expected a body, types of heads and headers, a digest");
+    if (given != 2) {
+        PyErr_SetString(PyExc_TypeError, "expected a body and a digest");
         return NULL;
     }
     Py_buffer data;
@@ -183,11 +177,10 @@ read_push(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
     unsigned char *body = data.buf;
     PyObject *head = NULL, *header = NULL;
     if (data.len >= PUSH_BYTES && number_at(body + 12, 4) == 0) { /* nothing is between them */
-        PyTypeObject *type = (PyTypeObject *)args[2];
-        header = header_of(type, body + PUSH_BYTES, data.len - PUSH_BYTES, args[3]);
+        header = header_of(body + PUSH_BYTES, data.len - PUSH_BYTES, args[1]);
     }
     if (header != NULL) {
-        head = fields_of((PyTypeObject *)args[1], body, PUSH, PUSH_FIELDS);
+        head = fields_of(body, PUSH, PUSH_FIELDS);
     }
     PyBuffer_Release(&data);
     if (head == NULL) {

@@ -1,16 +1,12 @@
 from collections.abc import Callable
-from typing import TypeVar
 
 from penstock.wire.buffers import Buffer
 
-Head = TypeVar("Head")
-Header = TypeVar("Header")
 Digest = Callable[[memoryview], int]
+Fields = tuple[bytes | int, ...]
 
-def read_header(batch: Buffer, header: type[Header], digest: Digest, /) -> Header | None: ...
-def read_push(
-    body: Buffer, head: type[Head], header: type[Header], digest: Digest, /
-) -> tuple[Head, Header] | None: ...
+def read_header(batch: Buffer, digest: Digest, /) -> Fields | None: ...
+def read_push(body: Buffer, digest: Digest, /) -> tuple[Fields, Fields] | None: ...
 def one_value(
     value: bytes,
     timestamp_us: int,

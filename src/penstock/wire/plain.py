@@ -16,6 +16,7 @@ from penstock.wire.batch import Batch, Header
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import PUSH, PushBody
 from penstock.wire.packing import PURE
+from penstock.wire.tuples import new_tuple
 
 COMPILED = False  # whether the compiled module is used
 if not PURE:
@@ -30,18 +31,18 @@ _digest = xxhash.xxh3_64_intdigest
 
 def read_batch(buffer: Buffer) -> Batch:
     """As `Batch.parse`."""
-    if COMPILED and (header := _plain.read_header(buffer, Header, _digest)) is not None:
-        return Batch(buffer, header)
+    if COMPILED and (fields := _plain.read_header(buffer, _digest)) is not None:
+        return Batch(buffer, new_tuple(Header, fields))
     return Batch.parse(buffer)
 
 
 def read_push(body: memoryview) -> tuple[PushBody, Batch] | None:
     """A push of a batch that has values alone, is neither compressed nor urgent, and is whole: all
     of it was checked, its offsets and its checksum too."""
-    if not COMPILED or (read := _plain.read_push(body, PushBody, Header, _digest)) is None:
+    if not COMPILED or (read := _plain.read_push(body, _digest)) is None:
         return None
     head, header = read
-    return head, Batch(body[_BATCH_AT:], header)
+    return new_tuple(PushBody, head), Batch(body[_BATCH_AT:], new_tuple(Header, header))
 
 
 def one_value(
