@@ -241,8 +241,8 @@ class Journal:
         return Finished(self._unsynced.add(flush, committed), [])
 
     def safe_when_written(self, flush: Flush) -> Sequence[Entry]:
-        """What `finish` will say is committed by a flush that was run; nothing if somebody waits for
-        a sync, as it takes longer to say then."""
+        """What `finish` will say is committed by a flush that was run; nothing if somebody waits
+        for a sync, as it takes longer to say then."""
         if flush.level >= _SYNCED or self.waiting:
             return ()
         return _uncommitted(flush.entries) if flush.mixed else flush.entries
