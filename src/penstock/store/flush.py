@@ -72,6 +72,11 @@ class Flush(msgspec.Struct, eq=False):
     started_us: int = 0
 
     @property
+    def uncommitted(self) -> list[Entry]:
+        """Its entries without those that count as committed already."""
+        return uncommitted(self.entries) if self.mixed else self.entries
+
+    @property
     def is_one_write(self) -> bool:
         """It goes on in the segment that is open, and needs no other."""
         return len(self.pieces) == 1 and self.pieces[0].opening is None
@@ -127,6 +132,11 @@ class Flush(msgspec.Struct, eq=False):
         if at < len(entries) and entries[at].location == location:
             return entries[at].payload
         return None
+
+
+def uncommitted(entries: list[Entry]) -> list[Entry]:
+    """Those that are neither kept in memory only nor committed before."""
+    return [entry for entry in entries if entry.level and not entry.committed]
 
 
 class Sync:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import DataFile, Files
-from penstock.store.flush import Flush, Opening, Piece, Recycling, Sync
+from penstock.store.flush import Flush, Opening, Piece, Recycling, Sync, uncommitted
 from penstock.store.locations import JOURNAL, SPARE, file_name, locate, numbers, split
 from penstock.store.record import (
     FILE_HEADER_BYTES,
@@ -232,7 +232,7 @@ class Journal:
         self._grow(flush)
         self.pending_bytes -= flush.bytes
         self.written = flush.end
-        committed = _uncommitted(flush.entries) if flush.mixed else flush.entries
+        committed = flush.uncommitted
         if flush.sync:
             committed = [*self.waiting, *committed]
             self.syncs += 1
@@ -243,9 +243,7 @@ class Journal:
     def safe_when_written(self, flush: Flush) -> Sequence[Entry]:
         """What `finish` will say is committed by a flush that was run; nothing if somebody waits
         for a sync, as it takes longer to say then."""
-        if flush.level >= _SYNCED or self.waiting:
-            return ()
-        return _uncommitted(flush.entries) if flush.mixed else flush.entries
+        return () if flush.level >= _SYNCED or self.waiting else flush.uncommitted
 
     def finish_sync(self, sync: Sync, error: DiskError | None = None) -> Finished:
         """Take a sync back after its run, with the error that it raised; as `finish`. A write that
@@ -398,7 +396,7 @@ class Journal:
         entries = unsynced + [entry for each in flushes for entry in each.entries]
         trusted = self.synced if flush is None else max(self.synced, flush.synced)
         kept = bisect_left(entries, trusted, key=lambda entry: entry.location)
-        committed = _uncommitted(entries[:kept])
+        committed = uncommitted(entries[:kept])
         for entry in committed:
             entry.committed = True
         self._distrust(flushes, trusted)
@@ -446,7 +444,3 @@ class Journal:
         self.pending_bytes = total + sum(entry.length for entry in later)
         self._queue = later
         return moved
-
-
-def _uncommitted(entries: list[Entry]) -> list[Entry]:
-    return [entry for entry in entries if entry.level and not entry.committed]
