@@ -215,3 +215,28 @@ def test_a_delivery_leaves_just_before_its_consumer_does(
             await fabric.close()
 
     run(main())
+
+
+@compiled
+def test_an_answer_that_cannot_be_sent_for_a_defect_ends_the_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise the flush would never end, and nobody be answered any more."""
+
+    def broken(connection: int, data: bytes) -> bool:
+        raise RuntimeError("a defect")
+
+    async def main() -> None:
+        async with Node(Config(str(tmp_path), port=0)) as node, aio.connect(node.url) as fabric:
+            queue = await fabric.queue("q", durability="written")
+            await queue.push(b"one")
+            failed = asyncio.Event()
+            node._runtime.on_failure.append(failed.set)
+            node._runtime.send_alone = broken
+            pushing = asyncio.ensure_future(queue.push(b"two"))
+            await failed.wait()
+            assert isinstance(node._runtime.failed, RuntimeError)
+            pushing.cancel()
+
+    run(main())
+    assert "nothing acknowledged is lost" in caplog.text
