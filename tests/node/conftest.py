@@ -21,12 +21,13 @@ class NodeProcess:
         self.data = data
         self.listen = "127.0.0.1:0"
         self.url = ""
+        self.module = "penstock.node"
         self.options: list[str] = []
         self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> str:
-        command = [sys.executable, "-m", "penstock.node", "--data", str(self.data)]
+        command = [sys.executable, "-m", self.module, "--data", str(self.data)]
         self.process = subprocess.Popen(
             [*command, "--listen", self.listen, *self.options], stdout=subprocess.PIPE, text=True,
             env={**os.environ, **self.environment},

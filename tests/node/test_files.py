@@ -138,8 +138,8 @@ def test_the_disk_begins_before_all_of_a_large_write_is_there(disk: FileDisk, mo
     disk.write_synced("a", 9, [bytes(AHEAD_BYTES + 100), bytes(2 * AHEAD_BYTES)])
     assert calls == [*((9 + n * AHEAD_BYTES, AHEAD_BYTES) for n in range(3)), ()]
     calls.clear()
-    disk.write("a", 0, [bytes(2 * AHEAD_BYTES)])  # nobody waits for it
-    assert not calls
+    disk.write("a", 0, [bytes(2 * AHEAD_BYTES)])  # a sync follows soon, and waits for less then
+    assert calls == [(0, AHEAD_BYTES), (AHEAD_BYTES, AHEAD_BYTES)]
 
 
 def test_a_disk_that_refuses_to_begin_has_failed(disk: FileDisk, monkeypatch) -> None:

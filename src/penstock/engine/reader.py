@@ -72,7 +72,7 @@ class BatchReader:
     def _read(
         self,
         group: list[Place],
-        read: Callable[[str, int, int], bytes | bytearray | None],
+        read: Callable[[str, int, int], Buffer | None],
         found: dict[int, Found],
     ) -> bool:
         """Reads records that lie together; False if that would have to wait."""

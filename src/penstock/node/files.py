@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.errors import InUseError
+from penstock.node.mapping import Mappings
 from penstock.node.writeback import begin_writing
 from penstock.store.disk import DiskError
 from penstock.wire.buffers import Buffer
@@ -54,6 +55,7 @@ class FileDisk:
         self.path = Path(path)
         self._mutex = threading.Lock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._mappings = Mappings()
         self._can_read_now = bool(_READ_NOW)
         self._can_write_synced = bool(_SYNCED)
         with _disk_errors("open", str(self.path)):
@@ -70,6 +72,7 @@ class FileDisk:
         with self._mutex:
             handles = list(self._handles.values())
             self._handles.clear()
+        self._mappings.clear()
         for handle in handles:
             os.close(handle.fd)
         os.close(self._lock)
@@ -106,11 +109,12 @@ class FileDisk:
                 self._keep(name, _Handle(fd))
 
     def write(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
-        """Write all parts from `offset`; durable only after `sync`."""
+        """Write all parts from `offset`; durable only after `sync`. With what is large the disk
+        begins at once, so that a sync has less to wait for."""
         size = sum(map(len, parts))
         if size > WRITE_BYTES or len(parts) > _MAX_PARTS:
             with _Use(self, "write", name) as fd:
-                _write(fd, offset, parts)
+                _write(fd, offset, parts, ahead=True)
             return
         try:  # the same in fewer steps: this is on the way of every single message
             handle = self.begin(name)
@@ -161,11 +165,14 @@ class FileDisk:
                 data += more
             return data
 
-    def read_now(self, name: str, offset: int, length: int) -> bytes | bytearray | None:
-        """Like `read`, but None when it would have to wait, or when that cannot be known."""
+    def read_now(self, name: str, offset: int, length: int) -> Buffer | None:
+        """Like `read`, but None when it would have to wait, or when that cannot be known. What is
+        large is not copied; see Disk.let_go."""
         if not self._can_read_now:
             return None
         with _Use(self, "read", name) as fd:
+            if (view := self._mappings.view(name, fd, offset, length)) is not None:
+                return view
             buffer = unfilled(length)
             try:
                 done = os.preadv(fd, (buffer,), offset, _READ_NOW)
@@ -176,6 +183,10 @@ class FileDisk:
                     raise
                 return None
         return buffer if done == length else None
+
+    def let_go(self, name: str) -> bool:
+        """Whether nobody has a part of the file any more; see Disk.let_go."""
+        return self._mappings.let_go(name)
 
     def delete(self, name: str) -> None:
         """Remove a file; durable only after `sync_names`."""
@@ -240,6 +251,7 @@ class FileDisk:
         return handle
 
     def _forget(self, name: str) -> None:
+        self._mappings.forget(name)
         with self._mutex:
             handle = self._handles.pop(name, None)
             if handle is not None:

@@ -126,6 +126,10 @@ class OverlayDisk:
         """It cannot be known whether the real file would have to be waited for."""
         return None
 
+    def let_go(self, name: str) -> bool:
+        """What is read is always a copy."""
+        return True
+
     def delete(self, name: str) -> None:
         """The file is not seen any more; the real one stays."""
         self._file(name)

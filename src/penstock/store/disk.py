@@ -61,8 +61,18 @@ class Disk(Protocol):
         """Read up to `length` bytes; fewer only at the end of the file. May block."""
         ...
 
-    def read_now(self, name: str, offset: int, length: int) -> bytes | bytearray | None:
-        """Like `read`, but None when it would have to wait for the device."""
+    def read_now(self, name: str, offset: int, length: int) -> Buffer | None:
+        """Like `read`, but None when it would have to wait for the device.
+
+        It may be a part of the file itself: who writes to that place changes it.
+        """
+        ...
+
+    def let_go(self, name: str) -> bool:
+        """Whether all that `read_now` gave of a file is out of use; nobody reads it any more.
+
+        If not, the file must not be written anew. It may be deleted, and takes up room until then.
+        """
         ...
 
     def delete(self, name: str) -> None:

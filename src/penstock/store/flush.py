@@ -180,9 +180,10 @@ class Recycling:
         """The name that it is kept by, after the run."""
 
     def run(self) -> None:
-        """Keeps a file of the size that a new segment needs, if such are wanted."""
+        """Keeps a file of the size that a new segment needs, if such are wanted, and nobody still
+        has to send what is in it."""
         name = file_name(JOURNAL, self.number)
-        if self._disk.size(name) == self._size:
+        if self._disk.size(name) == self._size and self._disk.let_go(name):
             spare = file_name(SPARE, self.number)
             self._disk.rename(name, spare)
             self.spare = spare

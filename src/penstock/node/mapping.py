@@ -1,0 +1,138 @@
+"""Reading a file without copying it: views of the pages that the system has of it in memory.
+
+What is sent from there is copied once, into the socket, and needs no memory of the node's own. Only
+pages that are in memory are looked at, so nobody waits for the device. If one of them is dropped in
+that very moment, it is read again; if the device fails at that, too, the system ends the process
+(SIGBUS), as it would for a part of a program that it cannot read. All that is acknowledged is safe.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+
+from penstock.wire.buffers import Buffer
+
+LEAST_BYTES = 64 << 10  # less is copied sooner than it is looked up
+MAX_MAPPED = 4  # files, unless more are in use
+_PAGE = mmap.PAGESIZE
+
+InMemory = Callable[[int, int], bool]  # an address at the beginning of a page, and so many pages
+
+
+def _find() -> InMemory | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        import ctypes
+
+        call = ctypes.CDLL(None).mincore
+    except (ImportError, AttributeError, OSError):
+        return None
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    call.restype = ctypes.c_int
+
+    def in_memory(address: int, pages: int) -> bool:
+        found = ctypes.create_string_buffer(pages)
+        return not call(address, pages * _PAGE, found) and found.raw.count(b"\1") == pages
+
+    return in_memory
+
+
+_in_memory = _find()
+
+
+class _Mapping:
+    """All of a file as it was when it was mapped."""
+
+    __slots__ = ("_address", "_map", "size")
+
+    def __init__(self, fd: int) -> None:
+        """OSError or ValueError if the system cannot."""
+        self.size = os.fstat(fd).st_size
+        self._map = mmap.mmap(fd, self.size, prot=mmap.PROT_READ)
+        self._address: int = np.frombuffer(self._map, np.uint8).ctypes.data
+
+    def view(self, offset: int, length: int) -> memoryview | None:
+        """This part of it, if all of that is in memory."""
+        first = offset // _PAGE
+        pages = (offset + length - 1) // _PAGE + 1 - first
+        if _in_memory is None or not _in_memory(self._address + first * _PAGE, pages):
+            return None
+        return memoryview(self._map)[offset : offset + length]
+
+    def close(self) -> bool:
+        """Ends it, unless views of it are in use; whether it did."""
+        try:
+            self._map.close()
+        except BufferError:
+            return False
+        return True
+
+
+class Mappings:
+    """Those of the files in one directory, by name; from any thread.
+
+    A view stays valid as long as somebody has it, also if its file is deleted. What it shows is
+    what the file holds: `let_go` says whether the file may be written anew.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._mapped: OrderedDict[str, _Mapping] = OrderedDict()  # the one used last at the end
+
+    def view(self, name: str, fd: int, offset: int, length: int) -> Buffer | None:
+        """A part of a file, if it is in memory, and the system can do this."""
+        if _in_memory is None or length < LEAST_BYTES:
+            return None
+        with self._lock:
+            mapping = self._find(name, fd, offset + length)
+            return None if mapping is None else mapping.view(offset, length)
+
+    def let_go(self, name: str) -> bool:
+        """Unmaps a file, unless views of it are in use; whether there are none."""
+        with self._lock:
+            mapping = self._mapped.get(name)
+            if mapping is not None and not mapping.close():
+                return False
+            self._mapped.pop(name, None)
+            return True
+
+    def forget(self, name: str) -> None:
+        """The file is not known by this name any more; nobody will write to it."""
+        with self._lock:
+            self._mapped.pop(name, None)
+
+    def clear(self) -> None:
+        """Forgets all of them; views that are in use stay."""
+        with self._lock:
+            self._mapped.clear()
+
+    def _find(self, name: str, fd: int, end: int) -> _Mapping | None:
+        mapping = self._mapped.get(name)
+        if mapping is not None:
+            self._mapped.move_to_end(name)
+            if end <= mapping.size:
+                return mapping
+            if not mapping.close():  # it has grown, and part of it is in use
+                return None
+            del self._mapped[name]
+        try:
+            mapping = _Mapping(fd)
+        except (OSError, ValueError):
+            return None
+        self._mapped[name] = mapping
+        self._make_room()
+        return mapping if end <= mapping.size else None
+
+    def _make_room(self) -> None:
+        """Those that are in use stay: that they are must not be forgotten."""
+        for name in list(self._mapped)[: max(0, len(self._mapped) - MAX_MAPPED)]:
+            if self._mapped[name].close():
+                del self._mapped[name]

@@ -1,0 +1,221 @@
+"""Parts of files that are read without a copy, and what becomes of the files meanwhile."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.node.conftest import NodeProcess
+
+from penstock import Fabric
+from penstock.node import mapping
+from penstock.node.files import FileDisk
+from penstock.node.mapping import LEAST_BYTES, MAX_MAPPED
+from penstock.store.flush import Recycling
+from penstock.store.locations import JOURNAL, file_name
+from penstock.wire.batch import Batch
+from penstock.wire.frames import (
+    COUNT,
+    FRAME,
+    FRAME_BYTES,
+    GRANT,
+    POP,
+    PROTOCOL_VERSION,
+    Verb,
+    frame,
+)
+from penstock.wire.messages import Hello, pack
+
+SIZE = 4 * LEAST_BYTES
+pytestmark = pytest.mark.skipif(mapping._in_memory is None, reason="this system cannot do it")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FileDisk]:
+    real = FileDisk(tmp_path / "data")
+    yield real
+    real.close()
+
+
+def filled(disk: FileDisk, name: str = "a", size: int = SIZE) -> bytes:
+    """Makes a file of bytes that are all over the place."""
+    content = bytes(at * 2654435761 >> 13 & 255 for at in range(size))
+    disk.create(name, size)
+    disk.write(name, 0, [content])
+    return content
+
+
+def test_what_is_large_is_not_copied_and_what_is_small_is(disk: FileDisk) -> None:
+    content = filled(disk)
+    for offset, length in ((0, SIZE), (4095, LEAST_BYTES), (SIZE - LEAST_BYTES, LEAST_BYTES)):
+        large = disk.read_now("a", offset, length)
+        assert isinstance(large, memoryview)
+        assert large.readonly
+        assert large == content[offset : offset + length]
+    small = disk.read_now("a", 1, LEAST_BYTES - 1)
+    assert isinstance(small, bytearray)
+    assert small == content[1:LEAST_BYTES]
+
+
+def test_what_is_not_in_memory_is_not_waited_for(disk: FileDisk, tmp_path: Path) -> None:
+    content = filled(disk)
+    disk.sync("a")
+    file = os.open(tmp_path / "data" / "a", os.O_RDONLY)
+    try:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(file)
+    found = disk.read_now("a", 0, SIZE)
+    assert found is None or found == content  # not every file system drops what it is told to
+    assert disk.read("a", 0, SIZE) == content
+    assert disk.read_now("a", 0, SIZE) == content
+
+
+def test_a_page_that_is_missing_is_noticed(disk: FileDisk, monkeypatch) -> None:
+    filled(disk)
+    asked: list[int] = []
+
+    def missing(address: int, pages: int) -> bool:
+        assert not address % 4096
+        asked.append(pages)
+        return False
+
+    monkeypatch.setattr(mapping, "_in_memory", missing)
+    assert isinstance(disk.read_now("a", 4095, LEAST_BYTES + 2), bytearray)
+    assert asked == [LEAST_BYTES // 4096 + 2]
+
+
+def test_a_view_outlives_its_file_and_its_disk(tmp_path: Path) -> None:
+    disk = FileDisk(tmp_path / "data")
+    content = filled(disk)
+    held = disk.read_now("a", 0, SIZE)
+    disk.delete("a")
+    filled(disk, "b", 2 * SIZE)
+    disk.close()
+    assert held == content
+
+
+def test_a_file_is_let_go_when_nobody_has_a_part_of_it(disk: FileDisk) -> None:
+    filled(disk)
+    assert disk.let_go("a")
+    held = disk.read_now("a", 0, SIZE)
+    assert isinstance(held, memoryview)
+    part = held[100:200]
+    assert not disk.let_go("a")
+    del held
+    assert not disk.let_go("a")
+    del part
+    assert disk.let_go("a")
+    assert isinstance(disk.read_now("a", 0, SIZE), memoryview)
+
+
+def test_who_is_in_use_is_remembered_beyond_the_limit(disk: FileDisk) -> None:
+    names = [f"f{number}" for number in range(3 * MAX_MAPPED)]
+    for name in names:
+        filled(disk, name)
+    held = [disk.read_now(name, 0, SIZE) for name in names]
+    assert not any(disk.let_go(name) for name in names)
+    held.clear()
+    filled(disk, "last")
+    assert disk.read_now("last", 0, SIZE)
+    assert len(disk._mappings._mapped) == MAX_MAPPED
+    assert all(disk.let_go(name) for name in names)
+
+
+def test_a_file_that_has_grown_is_mapped_anew(disk: FileDisk) -> None:
+    content = filled(disk)
+    held = disk.read_now("a", 0, SIZE)
+    disk.write("a", SIZE, [content])
+    assert disk.read_now("a", SIZE, SIZE) == content  # a copy, as part of it is in use
+    del held
+    grown = disk.read_now("a", 1, 2 * SIZE - 1)
+    assert isinstance(grown, memoryview)
+    assert grown == (content + content)[1:]
+    assert disk.read_now("a", SIZE, SIZE + 1) is None  # there is no more of it
+
+
+def test_a_segment_that_is_still_sent_is_not_written_anew(disk: FileDisk) -> None:
+    name = file_name(JOURNAL, 1)
+    content = filled(disk, name)
+    held = disk.read_now(name, 0, SIZE)
+    recycling = Recycling(disk, 1, SIZE)
+    recycling.run()
+    assert recycling.spare is None
+    assert not disk.names()
+    assert held == content
+
+
+def test_a_segment_that_nobody_has_is_kept_for_another(disk: FileDisk) -> None:
+    name = file_name(JOURNAL, 1)
+    filled(disk, name)
+    assert disk.read_now(name, 0, SIZE)
+    recycling = Recycling(disk, 1, SIZE)
+    recycling.run()
+    assert disk.names() == [recycling.spare]
+
+
+MESSAGE = 100_000
+POPS = 16
+GRANTED = 80
+
+
+def values_of(body: memoryview) -> list[bytes]:
+    """Those of an answer to a pop; raises if a batch is not what its checksum says."""
+    grants, _ = COUNT.unpack_from(body)
+    lengths = [GRANT.unpack_from(body, COUNT.size + GRANT.size * n)[5] for n in range(grants)]
+    at = COUNT.size + GRANT.size * grants
+    values: list[bytes] = []
+    for length in lengths:
+        values += Batch.parse(body[at : at + length]).values
+        at += length
+    return values
+
+
+def overwrite_all(fabric: Fabric) -> None:
+    """Fills segments and lets them go, until each has been used several times."""
+    queue = fabric.queue("others")
+    for _ in range(12):
+        queue.push_many([b"-" * MESSAGE] * 40, batch=4)
+        left = 40
+        while left:
+            messages = queue.pop_many(40, timeout=10)
+            left -= len(messages)
+            for message in messages:
+                message.ack()
+        queue.flush()
+
+
+def test_a_reader_who_comes_late_finds_what_was_sent(node: NodeProcess) -> None:
+    """What was granted and not taken yet is nobody's any more, and its segments are used again."""
+    node.end()
+    node.module = "penstock.cli.soaking.hasty_node"  # small segments, many checkpoints
+    node.start()
+    sent = [b"%08d" % number + b"x" * MESSAGE for number in range(400)]
+    with node.connect() as fabric, closing(socket.socket()) as slow:
+        slow.settimeout(10)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        slow.connect(node.address)
+        queue = fabric.queue("large", durability="written")
+        queue.push_many(sent, batch=4)
+        body = POP.pack(queue.info.id, 20, 1 << 22, 0, 60_000, 0)
+        asks = [frame(Verb.POP, number, 0, body) for number in range(2, 2 + POPS)]
+        hello = frame(Verb.HELLO, 1, 0, pack(Hello(PROTOCOL_VERSION)))
+        slow.sendall(hello + b"".join(asks))
+        while queue.stats()["leased"] < GRANTED:  # more than the kernel takes
+            pass
+        queue.delete()
+        overwrite_all(fabric)
+        found: list[bytes] = []
+        with slow.makefile("rb") as answers:
+            for _ in range(1 + POPS):
+                length, verb, _, _, _ = FRAME.unpack(answers.read(FRAME_BYTES))
+                answer = answers.read(length - FRAME_BYTES)
+                if verb == Verb.POP and answer:
+                    found += values_of(memoryview(answer))
+    assert len(found) >= GRANTED
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(sent)
