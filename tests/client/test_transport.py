@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.client.transport import SocketTransport
+from penstock.client.transport import SocketTransport, _unsent
 from penstock.errors import ProtocolError, UnavailableError
 from penstock.wire.frames import Verb, frame
 
@@ -58,6 +60,26 @@ def test_parts_arrive_as_one(peer):
 def test_more_parts_than_one_call_takes(peer):
     peer.transport.send([b"%04d" % each for each in range(3000)])
     assert peer.read(12_000) == b"".join(b"%04d" % each for each in range(3000))
+
+
+def test_what_the_kernel_does_not_take_at_once_is_sent_in_order(peer):
+    sizes = [LARGE, 0, 3, LARGE + 1, 0, 1, 2 * LARGE, 7, 0]
+    parts = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(peer.read(sum(sizes))))
+    reader.start()
+    peer.transport.send([parts[0], *(memoryview(part) for part in parts[1:])])
+    reader.join()
+    assert received == [b"".join(parts)]
+
+
+@given(st.lists(st.binary(max_size=4), max_size=6), st.integers(0, 24))
+def test_what_is_left_of_parts_is_the_end_of_them(parts: list[bytes], sent: int) -> None:
+    whole = b"".join(parts)
+    sent = min(sent, len(whole))
+    left = _unsent(parts, sent)
+    assert b"".join(left) == whole[sent:]
+    assert all(left)  # no empty ones: an end is an end
 
 
 def test_frames_are_cut_out_of_the_stream(peer):

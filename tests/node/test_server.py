@@ -101,6 +101,22 @@ def test_a_client_that_vanishes_in_the_middle_of_a_frame(node: NodeProcess) -> N
     still_works(node)
 
 
+def test_frames_of_all_sizes_take_turns(node: NodeProcess) -> None:
+    """Of large ones only the beginning is received where the small ones are."""
+    sizes = [3 << 20, 10, 5 << 20, 1 << 20, (1 << 20) + 1, 70_000, 3 << 20, 1, 2 << 20, 100_000]
+    values = [bytes([at]) * size for at, size in enumerate(sizes)] * 2
+    with node.connect() as fabric:
+        queue = fabric.queue("sizes", ordered=True)
+        for value in values:
+            queue.push(value)
+        queue.push_many(values, batch=1)
+        for value in 2 * values:
+            message = queue.pop(timeout=10)
+            assert message is not None
+            assert message.value == value
+            message.ack(wait=True)
+
+
 def test_a_slow_reader_does_not_hold_up_others(node: NodeProcess) -> None:
     with node.connect() as fabric:
         queue = fabric.queue("big", durability="written")

@@ -76,9 +76,9 @@ class SocketTransport:
         except OSError as error:
             raise _lost(error) from error
         if sent != sum(map(len, parts)):
-            self._send_rest(memoryview(b"".join(parts))[sent:])
+            self._send_rest(_unsent(parts, sent))
 
-    def _send_rest(self, rest: memoryview) -> None:
+    def _send_rest(self, rest: Sequence[Buffer]) -> None:
         poll = select.poll()
         stalled_ms = 0
         while rest:
@@ -97,7 +97,7 @@ class SocketTransport:
             if ready[0][1] & select.POLLIN:
                 self._take_in()
             try:
-                rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
+                rest = _unsent(rest, self._socket.sendmsg(rest, (), socket.MSG_DONTWAIT))
                 stalled_ms = 0
             except BlockingIOError:
                 continue
@@ -201,3 +201,13 @@ def _connect(host: str, port: int, timeout: float) -> socket.socket:
 
 def _lost(error: OSError) -> UnavailableError:
     return UnavailableError(f"the connection was lost: {error}")
+
+
+def _unsent(parts: Sequence[Buffer], sent: int) -> list[Buffer]:
+    """What is left of parts of which so many bytes were sent; nothing is copied."""
+    rest: list[Buffer] = []
+    for part in parts:
+        if sent < len(part):
+            rest.append(memoryview(part)[sent:])
+        sent = max(0, sent - len(part))
+    return rest

@@ -191,8 +191,8 @@ class FileDisk:
     def delete(self, name: str) -> None:
         """Remove a file; durable only after `sync_names`."""
         with _disk_errors("delete", name):
-            self._forget(name)
             os.unlink(name, dir_fd=self._directory)
+            self._forget(name)  # not if it fails: whoever has parts of it still has
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, replacing a file of that name; durable after `sync_names`."""

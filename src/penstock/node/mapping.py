@@ -1,9 +1,11 @@
 """Reading a file without copying it: views of the pages that the system has of it in memory.
 
 What is sent from there is copied once, into the socket, and needs no memory of the node's own. Only
-pages that are in memory are looked at, so nobody waits for the device. If one of them is dropped in
-that very moment, it is read again; if the device fails at that, too, the system ends the process
-(SIGBUS), as it would for a part of a program that it cannot read. All that is acknowledged is safe.
+files of which the pages are in memory are read like this, so nobody waits for the device. If a page
+is dropped in that very moment, it is read again; if the device fails at that, too, the system ends
+the process (SIGBUS), as it would for a part of a program that it cannot read: all that was
+acknowledged is safe. Of what a client is slow to take, pages that were dropped since are read again
+when it does; if the device fails then, its connection is closed.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import mmap
 import os
 import sys
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +23,8 @@ from penstock.wire.buffers import Buffer
 
 LEAST_BYTES = 64 << 10  # less is copied sooner than it is looked up
 MAX_MAPPED = 4  # files, unless more are in use
+MAX_HELD = 16  # with those, and with deleted ones that are in use: all further reads are copies
+MAX_GONE = 64  # names that are remembered; no store uses one again
 _PAGE = mmap.PAGESIZE
 
 InMemory = Callable[[int, int], bool]  # an address at the beginning of a page, and so many pages
@@ -80,12 +84,15 @@ class Mappings:
     """Those of the files in one directory, by name; from any thread.
 
     A view stays valid as long as somebody has it, also if its file is deleted. What it shows is
-    what the file holds: `let_go` says whether the file may be written anew.
+    what the file holds: `let_go` says whether the file may be written anew. A deleted file that is
+    in use takes up room on the disk: there are at most MAX_HELD mappings, and no views beyond.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._mapped: OrderedDict[str, _Mapping] = OrderedDict()  # the one used last at the end
+        self._deleted: list[_Mapping] = []  # and still in use, when it was looked at last
+        self._gone: deque[str] = deque(maxlen=MAX_GONE)
 
     def view(self, name: str, fd: int, offset: int, length: int) -> Buffer | None:
         """A part of a file, if it is in memory, and the system can do this."""
@@ -96,23 +103,32 @@ class Mappings:
             return None if mapping is None else mapping.view(offset, length)
 
     def let_go(self, name: str) -> bool:
-        """Unmaps a file, unless views of it are in use; whether there are none."""
+        """Unmaps a file, unless views of it are in use; whether there are none. If so there will be
+        none: whoever has just opened it gets copies."""
         with self._lock:
+            self._reap()
             mapping = self._mapped.get(name)
             if mapping is not None and not mapping.close():
                 return False
             self._mapped.pop(name, None)
+            self._gone.append(name)
             return True
 
     def forget(self, name: str) -> None:
-        """The file is not known by this name any more; nobody will write to it."""
+        """The file is not known by this name any more, and nobody writes to it. Not on the event
+        loop: what is out of use by now is given back to the system here, which takes its time."""
         with self._lock:
-            self._mapped.pop(name, None)
+            self._reap()
+            mapping = self._mapped.pop(name, None)
+            self._gone.append(name)
+            if mapping is not None and not mapping.close():
+                self._deleted.append(mapping)
 
     def clear(self) -> None:
         """Forgets all of them; views that are in use stay."""
         with self._lock:
             self._mapped.clear()
+            self._deleted.clear()
 
     def _find(self, name: str, fd: int, end: int) -> _Mapping | None:
         mapping = self._mapped.get(name)
@@ -123,16 +139,20 @@ class Mappings:
             if not mapping.close():  # it has grown, and part of it is in use
                 return None
             del self._mapped[name]
+        self._make_room()
+        if len(self._mapped) + len(self._deleted) >= MAX_HELD or name in self._gone:
+            return None
         try:
-            mapping = _Mapping(fd)
+            mapping = self._mapped[name] = _Mapping(fd)
         except (OSError, ValueError):
             return None
-        self._mapped[name] = mapping
-        self._make_room()
         return mapping if end <= mapping.size else None
 
     def _make_room(self) -> None:
-        """Those that are in use stay: that they are must not be forgotten."""
-        for name in list(self._mapped)[: max(0, len(self._mapped) - MAX_MAPPED)]:
+        """For one more. Those that are in use stay: that they are must not be forgotten."""
+        for name in list(self._mapped)[: max(0, len(self._mapped) + 1 - MAX_MAPPED)]:
             if self._mapped[name].close():
                 del self._mapped[name]
+
+    def _reap(self) -> None:
+        self._deleted = [each for each in self._deleted if not each.close()]

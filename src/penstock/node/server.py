@@ -20,6 +20,7 @@ from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 from penstock.wire.spares import Spares
 
 SCRATCH_BYTES = 1 << 20
+HEAD_BYTES = 64 << 10  # taken of a frame that will not fit in there: the rest comes to its place
 KEPT_BYTES = 24 << 20  # of those: what is in the cache of the engine, and on its way there
 HELLO_SECONDS = 10.0
 NEWCOMERS = 64  # of a cluster: so many more may say who they are, so that other nodes get in
@@ -158,6 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._runtime = server.runtime
         self._splitter = Splitter()
+        self._large = False  # the last frame was larger than what is received at once
         self._backlog: deque[Buffer] = deque()  # received, and not looked at yet
         self._going_on = False  # with the backlog, soon
         self._lost = False
@@ -195,7 +197,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview | bytearray:
         buffer = self._splitter.buffer()
-        return self._server.scratch if buffer is None else buffer
+        if buffer is not None:
+            return buffer
+        scratch = self._server.scratch
+        return memoryview(scratch)[:HEAD_BYTES] if self._large else scratch
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
@@ -216,8 +221,12 @@ class Connection(asyncio.BufferedProtocol):
         """Whole frames that have come. The rest of one that came by itself is put off: most often
         more is there, and received before the loop goes on."""
         if self._splitter.buffer() is None:
-            return self._server.received(self._splitter, nbytes)
+            frames = self._server.received(self._splitter, nbytes)
+            self._large = self._large and not frames
+            return frames
         frame = self._splitter.filled(nbytes)
+        if frame is not None:
+            self._large = len(frame) > SCRATCH_BYTES
         if frame is None or not self._let_in:
             return [] if frame is None else [frame]
         self._backlog.append(frame)
