@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from mmap import PAGESIZE
 from pathlib import Path
@@ -220,12 +220,23 @@ def overwrite_all(fabric: Fabric) -> None:
     for _ in range(12):
         queue.push_many([b"-" * MESSAGE] * 40, batch=4)
         left = 40
-        while left:
+        while left > 0:
             messages = queue.pop_many(40, timeout=10)
             left -= len(messages)
             for message in messages:
                 message.ack()
         queue.flush()
+
+
+def maps_of(node: NodeProcess) -> str:
+    assert node.process is not None
+    return Path(f"/proc/{node.process.pid}/maps").read_text()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    patience = time.monotonic() + 10
+    while not condition() and time.monotonic() < patience:
+        time.sleep(0.01)
 
 
 def test_a_reader_who_comes_late_finds_what_was_sent(node: NodeProcess) -> None:
@@ -244,15 +255,12 @@ def test_a_reader_who_comes_late_finds_what_was_sent(node: NodeProcess) -> None:
         asks = [frame(Verb.POP, number, 0, body) for number in range(2, 2 + POPS)]
         hello = frame(Verb.HELLO, 1, 0, pack(Hello(PROTOCOL_VERSION)))
         slow.sendall(hello + b"".join(asks))
-        patience = time.monotonic() + 30
-        while queue.stats()["leased"] < GRANTED and time.monotonic() < patience:
-            pass  # until it is more than the kernel takes
+        wait_for(lambda: queue.stats()["leased"] >= GRANTED)  # more than the kernel takes
         queue.delete()
+        others = fabric.queue("ticks")  # a node looks for dead segments when something is written
+        wait_for(lambda: bool(others.push(b"-")) and "(deleted)" in maps_of(node))
+        assert "/j-" in maps_of(node)  # of segments
         overwrite_all(fabric)
-        assert node.process is not None
-        mapped = Path(f"/proc/{node.process.pid}/maps").read_text()
-        assert "/j-" in mapped  # of a segment
-        assert "(deleted)" in mapped
         found: list[bytes] = []
         with slow.makefile("rb") as answers:
             for _ in range(1 + POPS):
