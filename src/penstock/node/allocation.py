@@ -8,7 +8,7 @@ from typing import Final
 _TRIM_THRESHOLD: Final = -1
 _TOP_PAD: Final = -2
 _MMAP_THRESHOLD: Final = -3
-KEEP_BYTES = 32 << 20
+KEEP_BYTES = 96 << 20  # what is on its way to the disk, in its cache, and to clients
 LARGE_BYTES = 16 << 20
 
 
