@@ -106,7 +106,6 @@ class Mappings:
         """Unmaps a file, unless views of it are in use; whether there are none. If so there will be
         none: whoever has just opened it gets copies."""
         with self._lock:
-            self._reap()
             mapping = self._mapped.get(name)
             if mapping is not None and not mapping.close():
                 return False
@@ -116,13 +115,17 @@ class Mappings:
 
     def forget(self, name: str) -> None:
         """The file is not known by this name any more, and nobody writes to it. Not on the event
-        loop: what is out of use by now is given back to the system here, which takes its time."""
+        loop: deleted files that are out of use by now are given back to the system here, which
+        takes its time, and nobody may have to wait for that."""
         with self._lock:
-            self._reap()
             mapping = self._mapped.pop(name, None)
             self._gone.append(name)
-            if mapping is not None and not mapping.close():
+            if mapping is not None:
                 self._deleted.append(mapping)
+            deleted = list(self._deleted)
+        closed = {id(each) for each in deleted if each.close()}
+        with self._lock:
+            self._deleted = [each for each in self._deleted if id(each) not in closed]
 
     def clear(self) -> None:
         """Forgets all of them; views that are in use stay."""
@@ -153,6 +156,3 @@ class Mappings:
         for name in list(self._mapped)[: max(0, len(self._mapped) + 1 - MAX_MAPPED)]:
             if self._mapped[name].close():
                 del self._mapped[name]
-
-    def _reap(self) -> None:
-        self._deleted = [each for each in self._deleted if not each.close()]
