@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
 from mmap import PAGESIZE
 from pathlib import Path
 
@@ -199,7 +199,7 @@ def test_a_segment_that_nobody_has_is_kept_for_another(disk: FileDisk) -> None:
 
 MESSAGE = 100_000
 POPS = 16
-GRANTED = 80
+GRANTED = 20
 
 
 def values_of(body: memoryview) -> list[bytes]:
@@ -239,35 +239,83 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def hasty(node: NodeProcess) -> NodeProcess:
+    """The same with small segments, many checkpoints, and nearly all of it in mapped files."""
+    node.end()
+    node.module = "penstock.cli.soaking.hasty_node"
+    node.start()
+    return node
+
+
+def ask(node: NodeProcess, streams: Sequence[int], messages: int) -> socket.socket:
+    """Somebody who asks for messages of each, and does not read the answers yet."""
+    slow = socket.socket()
+    slow.settimeout(10)
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+    slow.connect(node.address)
+    bodies = [POP.pack(stream, messages, 1 << 22, 0, 60_000, 0) for stream in streams]
+    asks = [frame(Verb.POP, number, 0, body) for number, body in enumerate(bodies, start=2)]
+    slow.sendall(frame(Verb.HELLO, 1, 0, pack(Hello(PROTOCOL_VERSION))) + b"".join(asks))
+    return slow
+
+
+def answers_to(slow: socket.socket, pops: int) -> list[bytes]:
+    """What was granted; raises if anything of it is not as it was pushed."""
+    found: list[bytes] = []
+    with slow, slow.makefile("rb") as answers:
+        for _ in range(1 + pops):
+            length, verb, flags, _, _ = FRAME.unpack(answers.read(FRAME_BYTES))
+            answer = answers.read(length - FRAME_BYTES)
+            if verb == Verb.POP and not flags & Flag.ERROR:
+                found += values_of(memoryview(answer))
+    return found
+
+
 def test_a_reader_who_comes_late_finds_what_was_sent(node: NodeProcess) -> None:
     """What was granted and not taken yet is nobody's any more, and its segments are used again."""
-    node.end()
-    node.module = "penstock.cli.soaking.hasty_node"  # small segments, many checkpoints
-    node.start()
     sent = [b"%08d" % number + b"x" * MESSAGE for number in range(400)]
-    with node.connect() as fabric, closing(socket.socket()) as slow:
-        slow.settimeout(10)
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-        slow.connect(node.address)
+    with hasty(node).connect() as fabric:
+        before = fabric.queue("before", durability="written")
+        before.push_many([b"-" * MESSAGE] * 40, batch=4)  # as much as the kernel takes
         queue = fabric.queue("large", durability="written")
         queue.push_many(sent, batch=4)
-        body = POP.pack(queue.info.id, 20, 1 << 22, 0, 60_000, 0)
-        asks = [frame(Verb.POP, number, 0, body) for number in range(2, 2 + POPS)]
-        hello = frame(Verb.HELLO, 1, 0, pack(Hello(PROTOCOL_VERSION)))
-        slow.sendall(hello + b"".join(asks))
-        wait_for(lambda: queue.stats()["leased"] >= GRANTED)  # more than the kernel takes
+        slow = ask(node, [before.info.id] * 2 + [queue.info.id] * POPS, 20)
+        wait_for(lambda: queue.stats()["leased"] >= GRANTED)
         queue.delete()
         others = fabric.queue("ticks")  # a node looks for dead segments when something is written
         wait_for(lambda: bool(others.push(b"-")) and "(deleted)" in maps_of(node))
         assert "/j-" in maps_of(node)  # of segments
         overwrite_all(fabric)
-        found: list[bytes] = []
-        with slow.makefile("rb") as answers:
-            for _ in range(1 + POPS):
-                length, verb, flags, _, _ = FRAME.unpack(answers.read(FRAME_BYTES))
-                answer = answers.read(length - FRAME_BYTES)
-                if verb == Verb.POP and not flags & Flag.ERROR:
-                    found += values_of(memoryview(answer))
+        found = answers_to(slow, 2 + POPS)[40:]
     assert len(found) >= GRANTED
     assert len(set(found)) == len(found)
     assert set(found) <= set(sent)
+
+
+def made(number: int, size: int) -> bytes:
+    return b"%08d" % number + random.Random(number).randbytes(size)
+
+
+def test_all_that_is_read_is_what_was_sent(node: NodeProcess) -> None:
+    """Messages of all sizes, given back and taken again, of queues that come and go; some are
+    granted to readers who take them at the very end."""
+    draw, number = random.Random(7), 0
+    late: list[socket.socket] = []
+    with hasty(node).connect() as fabric:
+        for turn in range(40):
+            queue = fabric.queue(f"q{turn % 3}", durability="written")
+            sizes = [draw.choice((10, 3000, 30_000, 150_000)) for _ in range(20)]
+            values = [made(number + at, size) for at, size in enumerate(sizes)]
+            number += len(values)
+            queue.push_many(values, batch=draw.choice((1, 3, 20)))
+            if not turn % 6:
+                late.append(ask(node, [queue.info.id] * 2, 8))
+            for message in queue.pop_many(draw.randint(1, 30), timeout=0.1):
+                value = message.value
+                assert value == made(int(value[:8]), len(value) - 8)
+                message.nack() if draw.random() < 0.2 else message.ack()
+            if not turn % 7:
+                queue.delete()
+        found = [value for slow in late for value in answers_to(slow, 2)]
+    assert found
+    assert all(value == made(int(value[:8]), len(value) - 8) for value in found)

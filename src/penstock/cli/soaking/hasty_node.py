@@ -1,6 +1,6 @@
 """`python -m penstock.cli.soaking.hasty_node --data DIR --listen HOST:PORT --shift SECONDS`: a node
-with small segments and frequent checkpoints, so that kills hit them, and a wall clock that may be
-wrong."""
+with small segments and frequent checkpoints, so that kills hit them, little in memory, so that most
+of what is read comes from mapped files, and a wall clock that may be wrong."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import logging
 import sys
 import time
 
+from penstock.engine import reader
 from penstock.engine.maintenance import Pace
 from penstock.errors import PenstockError
+from penstock.node import mapping
 from penstock.node.node import Config, Node, parse_address, run_loop, serve
 
 SEGMENT_BYTES = 512 << 10
 CHECKPOINT_BYTES = 1 << 20
+CACHE_BYTES = 32 << 10
+MAPPED_BYTES = 2 << 10  # and more is not copied
 
 
 def main() -> None:
@@ -26,6 +30,7 @@ def main() -> None:
     parser.add_argument("--accept-damage", action="store_true")
     arguments = parser.parse_args()
     shift_clock(arguments.shift)
+    reader.CACHE_BYTES, mapping.LEAST_BYTES = CACHE_BYTES, MAPPED_BYTES
     host, port = parse_address(arguments.listen)
     config = Config(
         data=arguments.data, host=host, port=port, segment_bytes=SEGMENT_BYTES,
