@@ -6,13 +6,13 @@ import errno
 import os
 import random
 import socket
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from mmap import PAGESIZE
 from pathlib import Path
 
 import pytest
 from tests.node.conftest import NodeProcess
+from tests.node.test_cluster import wait_for
 
 from penstock import Fabric
 from penstock.node import mapping
@@ -231,12 +231,6 @@ def overwrite_all(fabric: Fabric) -> None:
 def maps_of(node: NodeProcess) -> str:
     assert node.process is not None
     return Path(f"/proc/{node.process.pid}/maps").read_text()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    patience = time.monotonic() + 10
-    while not condition() and time.monotonic() < patience:
-        time.sleep(0.01)
 
 
 def hasty(node: NodeProcess) -> NodeProcess:
