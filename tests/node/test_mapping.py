@@ -197,6 +197,15 @@ def test_a_segment_that_nobody_has_is_kept_for_another(disk: FileDisk) -> None:
     assert disk.names() == [recycling.spare]
 
 
+def test_a_segment_that_is_used_again_is_not_copied_either(disk: FileDisk) -> None:
+    filled(disk, file_name(JOURNAL, 1))
+    recycling = Recycling(disk, 1, SIZE)
+    recycling.run()
+    name = file_name(JOURNAL, 2)
+    disk.create(name, SIZE, recycling.spare)
+    assert isinstance(disk.read_now(name, 0, SIZE), memoryview)
+
+
 MESSAGE = 100_000
 POPS = 16
 GRANTED = 20

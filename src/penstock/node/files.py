@@ -268,6 +268,7 @@ class FileDisk:
         self._forget(old)
         self._forget(new)
         os.rename(old, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._mappings.known_as(new)
 
 
 class _Use:

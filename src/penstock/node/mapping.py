@@ -127,6 +127,12 @@ class Mappings:
         with self._lock:
             self._deleted = [each for each in self._deleted if id(each) not in closed]
 
+    def known_as(self, name: str) -> None:
+        """A file has this name from now on, and may be read by it."""
+        with self._lock:
+            while name in self._gone:
+                self._gone.remove(name)
+
     def clear(self) -> None:
         """Forgets all of them; views that are in use stay."""
         with self._lock:
