@@ -238,7 +238,7 @@ class InlineTransport:
         """Hands frames to the engine; what they wrote is on the disk when this returns."""
         self._inline.receive(self._number, _frames(parts))
 
-    def receive(self, timeout: float | None) -> list[bytearray]:
+    def receive(self, timeout: float | None, owed: bool = True) -> list[bytearray]:
         """Answers that are there, or the first that comes in time."""
         inline = self._inline
         inline.check_process()

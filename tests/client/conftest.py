@@ -73,7 +73,7 @@ class FaultyTransport:
         if fault == "after":
             self.close()
 
-    def receive(self, timeout: float | None) -> list[bytearray]:
+    def receive(self, timeout: float | None, owed: bool = True) -> list[bytearray]:
         if self._broken:
             raise UnavailableError("lost")
         return self._inner.receive(timeout)

@@ -335,7 +335,7 @@ def test_without_a_node_a_call_ends_at_its_deadline():
 
 def test_a_silent_node_is_waited_for_until_the_deadline_and_then_looked_for_anew(line):
     class Silent(type(line.dial(1))):  # type: ignore[misc]
-        def receive(self, timeout: float | None) -> list[bytearray]:
+        def receive(self, timeout: float | None, owed: bool = True) -> list[bytearray]:
             frames = super().receive(0.001)
             return [each for each in frames if each[4] not in (Verb.PUSH, Verb.POP)]
 
@@ -365,7 +365,7 @@ class Scripted:
     def send(self, parts: object) -> None:
         pass
 
-    def receive(self, timeout: float | None) -> list[bytearray]:
+    def receive(self, timeout: float | None, owed: bool = True) -> list[bytearray]:
         if not self._answers:
             raise UnavailableError("lost")
         return [bytearray(self._answers.pop(0))]

@@ -128,6 +128,44 @@ def test_it_does_not_make_way_twice():
     assert SHORTEST_REST - 1 <= scene.rests() <= SHORTEST_REST + 1
 
 
+def test_a_node_on_the_same_core_gets_it_before_its_answer_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    scene = Scene()
+    given: list[float] = []
+
+    def the_node_works() -> None:
+        given.append(scene.now_s)
+        scene.now_s += CROWDED_S / 2
+
+    scene.settle(60e-6)
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.client.spin._make_way", the_node_works)
+        for _ in range(2):
+            scene.spin.make_way()
+    assert len(given) == 2
+    assert scene.rests() == 0
+
+
+def test_a_core_that_others_want_is_not_given_away_again_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    scene = Scene()
+    given: list[float] = []
+
+    def others_have_it() -> None:
+        given.append(scene.now_s)
+        scene.now_s += 3 * CROWDED_S
+
+    monkeypatch.setattr("penstock.client.spin._make_way", others_have_it)
+    for _ in range(SHORTEST_REST):
+        scene.spin.make_way()
+        scene.wait(60e-6)
+    assert len(given) == 1
+    scene.spin.make_way()
+    assert len(given) == 2
+
+
 def test_what_else_happens_is_passed_on_and_remembered_as_a_wait():
     scene = Scene()
     scene.settle(60e-6)

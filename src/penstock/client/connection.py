@@ -92,7 +92,10 @@ class Connection:
 
     def _perform(self, step: Step) -> Any:
         if isinstance(step, Request):
-            return self.finish(self.start(step))
+            pending = self.start(step)
+            if isinstance(self._transport, SocketTransport):
+                self._transport.make_way()
+            return self.finish(pending)
         if isinstance(step, Start):
             return self.start(step.request)
         if isinstance(step, Finish):
@@ -307,7 +310,7 @@ class Connection:
 
     def _receive(self, transport: Transport, timeout: float) -> None:
         try:
-            frames = transport.receive(timeout)
+            frames = transport.receive(timeout, bool(self._protocol.in_flight))
             if frames:
                 self._heard_s = time.monotonic()
                 self._protocol.receive(frames)

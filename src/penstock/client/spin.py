@@ -38,6 +38,16 @@ class Spin:
         self._in_time = 0  # answers since the last rest
         self._given_away = False  # the core, in this wait
 
+    def make_way(self) -> None:
+        """A request was sent, and its answer is waited for next. Who answers it may have been put
+        on this very core, and would stand behind all that comes before the wait. Not if others than
+        that want the core: they would keep it for milliseconds."""
+        if not self._resting:
+            started_s = self._clock()
+            _make_way()
+            if self._clock() - started_s > CROWDED_S:
+                self._rest()
+
     def wait(self, attempt: Callable[[], int], block: Callable[[], int]) -> int:
         """What `attempt` returns once it raises BlockingIOError no more, or else `block` does.
 

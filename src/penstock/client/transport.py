@@ -34,8 +34,11 @@ class Transport(Protocol):
     def send(self, parts: Sequence[Buffer]) -> None:
         """Sends frames, given in pieces; returns when the buffers may be changed again."""
 
-    def receive(self, timeout: float | None) -> list[bytearray]:
-        """Whole frames as they come; may return none early, and does after `timeout` seconds."""
+    def receive(self, timeout: float | None, owed: bool = True) -> list[bytearray]:
+        """Whole frames as they come; may return none early, and does after `timeout` seconds.
+
+        `owed` says whether the peer owes an answer; if not, it speaks when it has something to say.
+        """
 
     def close(self) -> None:
         """Ends it; a thread in `receive` or `send` gets UnavailableError."""
@@ -63,7 +66,9 @@ class SocketTransport:
         self._receiving = threading.Lock()
         self._inbox: list[bytearray] = []
         self._wait_s = 0.0
-        self._spin = Spin() if may_spin() else None
+        # What comes by itself, and answers: they are waited for in turn, and take their own times.
+        self._spins = (Spin(), Spin()) if may_spin() else None
+        self._is_near = self._socket.family == socket.AF_UNIX
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Sends all parts. While the peer does not read, what it sends is taken in meanwhile."""
@@ -107,19 +112,19 @@ class SocketTransport:
     def _take_in(self) -> None:
         if self._receiving.acquire(blocking=False):
             try:
-                self._inbox += self._receive_once(0.0)
+                self._inbox += self._receive_once(0.0, owed=True)
             finally:
                 self._receiving.release()
 
-    def receive(self, timeout: float | None) -> list[bytearray]:
+    def receive(self, timeout: float | None, owed: bool = True) -> list[bytearray]:
         """Frames that have arrived; waits for the first bytes at most `timeout` seconds."""
         with self._receiving:
             if self._inbox:
                 frames, self._inbox = self._inbox, []
                 return frames
-            return self._receive_once(timeout)
+            return self._receive_once(timeout, owed)
 
-    def _receive_once(self, timeout: float | None) -> list[bytearray]:
+    def _receive_once(self, timeout: float | None, owed: bool) -> list[bytearray]:
         rest = self._splitter.buffer()
         into = self._scratch if rest is None else rest
         try:
@@ -127,7 +132,7 @@ class SocketTransport:
                 count = self._socket.recv_into(into, 0, _NOW)
             else:
                 self._limit_wait(timeout)
-                count = self._wait(into)
+                count = self._wait(into, owed)
         except BlockingIOError:
             return []
         except OSError as error:
@@ -139,11 +144,16 @@ class SocketTransport:
         whole = self._splitter.filled(count)
         return [] if whole is None else [whole]
 
-    def _wait(self, into: memoryview) -> int:
+    def _wait(self, into: memoryview, owed: bool) -> int:
         receive = self._socket.recv_into
-        if self._spin is None:
+        if self._spins is None:
             return receive(into)
-        return self._spin.wait(lambda: receive(into, 0, _NOW), lambda: receive(into))
+        return self._spins[owed].wait(lambda: receive(into, 0, _NOW), lambda: receive(into))
+
+    def make_way(self) -> None:
+        """A request was sent that is waited for: a node on this machine may begin with it."""
+        if self._is_near and self._spins is not None:
+            self._spins[True].make_way()
 
     def _limit_wait(self, timeout: float | None) -> None:
         # The kernel keeps the time-out, so that a wait costs one system call and not two. It is

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from types import TracebackType
 
 from penstock.errors import InUseError
 from penstock.node.mapping import Mappings
+from penstock.node.warming import Warmer
 from penstock.node.writeback import begin_writing
 from penstock.store.disk import DiskError
 from penstock.wire.buffers import Buffer
@@ -56,6 +58,7 @@ class FileDisk:
         self._mutex = threading.Lock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
         self._mappings = Mappings()
+        self._warmer = Warmer()
         self._can_read_now = bool(_READ_NOW)
         self._can_write_synced = bool(_SYNCED)
         with _disk_errors("open", str(self.path)):
@@ -69,6 +72,7 @@ class FileDisk:
 
     def close(self) -> None:
         """Close all files and let the directory go; no call may be running."""
+        self._warmer.stop()
         with self._mutex:
             handles = list(self._handles.values())
             self._handles.clear()
@@ -99,6 +103,8 @@ class FileDisk:
             try:
                 if size > os.fstat(fd).st_size:
                     os.posix_fallocate(fd, 0, size)
+                    if recycle is None:
+                        self._warmer.made(fd, size)
             except OSError:
                 os.close(fd)
                 if recycle is None:
@@ -114,7 +120,7 @@ class FileDisk:
         size = sum(map(len, parts))
         if size > WRITE_BYTES or len(parts) > _MAX_PARTS:
             with _Use(self, "write", name) as fd:
-                _write(fd, offset, parts, ahead=True)
+                self._write_much(fd, offset, parts, size)
             return
         try:  # the same in fewer steps: this is on the way of every single message
             handle = self.begin(name)
@@ -134,8 +140,9 @@ class FileDisk:
         wait for the others. Of what is large the disk writes the beginning while the rest comes.
         """
         with _Use(self, "write", name) as fd:
-            if sum(map(len, parts)) > WRITE_BYTES:
-                _write(fd, offset, parts, ahead=True)
+            size = sum(map(len, parts))
+            if size > WRITE_BYTES:
+                self._write_much(fd, offset, parts, size)
                 _sync_data(fd)
                 return
             if self._can_write_synced:
@@ -148,6 +155,11 @@ class FileDisk:
                     self._can_write_synced = False
             _write(fd, offset, parts)
             _sync_data(fd)
+
+    def _write_much(self, fd: int, offset: int, parts: Sequence[Buffer], size: int) -> None:
+        began_ns = time.perf_counter_ns()
+        _write(fd, offset, parts, ahead=True)
+        self._warmer.wrote(offset + size, size, time.perf_counter_ns() - began_ns)
 
     def sync(self, name: str) -> None:
         """Make everything written to the file durable."""
