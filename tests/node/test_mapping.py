@@ -36,7 +36,7 @@ from penstock.wire.frames import (
 from penstock.wire.messages import Hello, pack
 
 SIZE = 4 * LEAST_BYTES
-pytestmark = pytest.mark.skipif(mapping._pages is None, reason="this system cannot do it")
+pytestmark = pytest.mark.skipif(mapping._in_memory is None, reason="this system cannot do it")
 
 
 @pytest.fixture
@@ -90,44 +90,9 @@ def test_a_page_that_is_missing_is_noticed(disk: FileDisk, monkeypatch) -> None:
         asked.append(pages)
         return False
 
-    monkeypatch.setattr(mapping, "_pages", (missing, missing))
-    assert disk.read_now("a", PAGESIZE - 1, LEAST_BYTES + 2) is None  # nor is it tried to copy it
+    monkeypatch.setattr(mapping, "_in_memory", missing)
+    assert not isinstance(disk.read_now("a", PAGESIZE - 1, LEAST_BYTES + 2), memoryview)
     assert asked == [LEAST_BYTES // PAGESIZE + 2]
-
-
-def test_pages_that_are_missing_are_waited_for_without_a_copy(
-    disk: FileDisk, tmp_path: Path
-) -> None:
-    content = filled(disk)
-    disk.sync("a")
-    file = os.open(tmp_path / "data" / "a", os.O_RDONLY)
-    try:
-        os.posix_fadvise(file, 4 * PAGESIZE, PAGESIZE, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(file)
-    if not isinstance(found := disk.read_part("a", 1, SIZE - 1), memoryview):
-        pytest.skip("this system cannot wait for pages")
-    assert found == content[1:]
-    assert not disk.let_go("a")
-    del found
-    assert disk.read_now("a", 0, SIZE) == content
-    assert disk.let_go("a")
-
-
-def test_where_pages_cannot_be_waited_for_they_are_copied(disk: FileDisk, monkeypatch) -> None:
-    content = filled(disk)
-    monkeypatch.setattr(mapping, "_pages", (lambda *_: True, lambda *_: False))
-    found = disk.read_part("a", 0, SIZE)
-    assert not isinstance(found, memoryview)
-    assert found == content
-    assert disk.let_go("a")
-    small = disk.read_part("a", 0, LEAST_BYTES - 1)
-    assert small == content[: LEAST_BYTES - 1]
-
-
-def test_a_part_of_a_file_that_is_not_there_is_an_error(disk: FileDisk) -> None:
-    with pytest.raises(DiskError, match="cannot read never"):
-        disk.read_part("never", 0, SIZE)
 
 
 def test_a_view_outlives_its_file_and_its_disk(tmp_path: Path) -> None:

@@ -87,9 +87,6 @@ class CrashDisk:
     def read_now(self, name: str, offset: int, length: int) -> bytes | None:
         return self.read(name, offset, length)
 
-    def read_part(self, name: str, offset: int, length: int) -> bytes:
-        return self.read(name, offset, length)
-
     def let_go(self, name: str) -> bool:
         return True
 

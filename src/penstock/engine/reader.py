@@ -66,7 +66,7 @@ class BatchReader:
         found = dict(known)
         missing = [place for place in places if place[0] not in found]
         for group in _together(sorted(missing)):
-            self._read(group, self._disk.read_part, found)
+            self._read(group, self._disk.read, found)
         return [found[place[0]] for place in places]
 
     def _read(

@@ -183,8 +183,8 @@ class FileDisk:
         if not self._can_read_now:
             return None
         with _Use(self, "read", name) as fd:
-            if (part := self._mappings.part(name, fd, offset, length)) is not None:
-                return part.buffer if part.is_in_memory() else None
+            if (view := self._mappings.view(name, fd, offset, length)) is not None:
+                return view
             buffer = unfilled(length)
             try:
                 done = os.preadv(fd, (buffer,), offset, _READ_NOW)
@@ -195,14 +195,6 @@ class FileDisk:
                     raise
                 return None
         return buffer if done == length else None
-
-    def read_part(self, name: str, offset: int, length: int) -> Buffer:
-        """Like `read`; what is large is not copied. See Disk.read_part."""
-        with _Use(self, "read", name) as fd:
-            part = self._mappings.part(name, fd, offset, length)
-            if part is not None and part.bring():
-                return part.buffer
-        return self.read(name, offset, length)
 
     def let_go(self, name: str) -> bool:
         """Whether nobody has a part of the file any more; see Disk.let_go."""

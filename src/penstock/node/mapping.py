@@ -27,57 +27,29 @@ MAX_HELD = 16  # with those, and with deleted ones that are in use: all further 
 MAX_GONE = 64  # names that are remembered; no store uses one again
 _PAGE = mmap.PAGESIZE
 
-_POPULATE_READ = 22  # MADV_POPULATE_READ: wait until all of it can be read; since Linux 5.14
-
-OfPages = Callable[[int, int], bool]  # an address at the beginning of a page, and so many pages
+InMemory = Callable[[int, int], bool]  # an address at the beginning of a page, and so many pages
 
 
-def _find() -> tuple[OfPages, OfPages] | None:
-    """Whether pages are in memory; and waiting until they are, and whether that worked."""
+def _find() -> InMemory | None:
     if sys.platform != "linux":
         return None
     try:
         import ctypes
 
-        library = ctypes.CDLL(None)
-        look, advise = library.mincore, library.madvise
+        call = ctypes.CDLL(None).mincore
     except (ImportError, AttributeError, OSError):
         return None
-    look.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
-    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    look.restype = advise.restype = ctypes.c_int
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    call.restype = ctypes.c_int
 
     def in_memory(address: int, pages: int) -> bool:
         found = ctypes.create_string_buffer(pages)
-        return not look(address, pages * _PAGE, found) and found.raw.count(b"\1") == pages
+        return not call(address, pages * _PAGE, found) and found.raw.count(b"\1") == pages
 
-    def bring(address: int, pages: int) -> bool:
-        return not advise(address, pages * _PAGE, _POPULATE_READ)
-
-    return in_memory, bring
+    return in_memory
 
 
-_pages = _find()
-
-
-class Part:
-    """A part of a file. As long as somebody has the `buffer`, it is valid."""
-
-    __slots__ = ("_address", "_pages", "buffer")
-
-    def __init__(self, buffer: memoryview, address: int, pages: int) -> None:
-        self.buffer = buffer
-        self._address = address
-        self._pages = pages
-
-    def is_in_memory(self) -> bool:
-        """Whether it can be read without waiting."""
-        return _pages is not None and _pages[0](self._address, self._pages)
-
-    def bring(self) -> bool:
-        """Waits for the device until it is in memory; False if that cannot be had. Where a few
-        pages are missing, only those are read. Not on the event loop."""
-        return _pages is not None and _pages[1](self._address, self._pages)
+_in_memory = _find()
 
 
 class _Mapping:
@@ -91,12 +63,13 @@ class _Mapping:
         self._map = mmap.mmap(fd, self.size, prot=mmap.PROT_READ)
         self._address: int = np.frombuffer(self._map, np.uint8).ctypes.data
 
-    def part(self, offset: int, length: int) -> Part:
-        """Some of it."""
+    def view(self, offset: int, length: int) -> memoryview | None:
+        """This part of it, if all of that is in memory."""
         first = offset // _PAGE
         pages = (offset + length - 1) // _PAGE + 1 - first
-        buffer = memoryview(self._map)[offset : offset + length]
-        return Part(buffer, self._address + first * _PAGE, pages)
+        if _in_memory is None or not _in_memory(self._address + first * _PAGE, pages):
+            return None
+        return memoryview(self._map)[offset : offset + length]
 
     def close(self) -> bool:
         """Ends it, unless views of it are in use; whether it did."""
@@ -121,18 +94,13 @@ class Mappings:
         self._deleted: list[_Mapping] = []  # and still in use, when it was looked at last
         self._gone: deque[str] = deque(maxlen=MAX_GONE)
 
-    def part(self, name: str, fd: int, offset: int, length: int) -> Part | None:
-        """A part of a file; None if it is small, or the system cannot do this."""
-        if _pages is None or length < LEAST_BYTES:
+    def view(self, name: str, fd: int, offset: int, length: int) -> Buffer | None:
+        """A part of a file, if it is in memory, and the system can do this."""
+        if _in_memory is None or length < LEAST_BYTES:
             return None
         with self._lock:
             mapping = self._find(name, fd, offset + length)
-            return None if mapping is None else mapping.part(offset, length)
-
-    def view(self, name: str, fd: int, offset: int, length: int) -> Buffer | None:
-        """The same if all of it is in memory."""
-        part = self.part(name, fd, offset, length)
-        return part.buffer if part is not None and part.is_in_memory() else None
+            return None if mapping is None else mapping.view(offset, length)
 
     def let_go(self, name: str) -> bool:
         """Unmaps a file, unless views of it are in use; whether there are none. If so there will be

@@ -126,10 +126,6 @@ class OverlayDisk:
         """It cannot be known whether the real file would have to be waited for."""
         return None
 
-    def read_part(self, name: str, offset: int, length: int) -> bytes:
-        """The same: what is read is always a copy."""
-        return self.read(name, offset, length)
-
     def let_go(self, name: str) -> bool:
         """What is read is always a copy."""
         return True

@@ -115,9 +115,6 @@ class SimDisk:
             return None
         return bytes(inode.data[offset : offset + length])
 
-    def read_part(self, name: str, offset: int, length: int) -> bytes:
-        return self.read(name, offset, length)
-
     def let_go(self, name: str) -> bool:
         return True
 

@@ -68,12 +68,8 @@ class Disk(Protocol):
         """
         ...
 
-    def read_part(self, name: str, offset: int, length: int) -> Buffer:
-        """Like `read`; as with `read_now`, it may be a part of the file itself."""
-        ...
-
     def let_go(self, name: str) -> bool:
-        """Whether all that those two gave of a file is out of use; nobody reads it any more.
+        """Whether all that `read_now` gave of a file is out of use; nobody reads it any more.
 
         If not, the file must not be written anew. It may be deleted, and takes up room until then.
         """
