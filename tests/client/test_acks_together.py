@@ -54,8 +54,14 @@ class Scene:
         self.now_s += idle_timeout
         return False
 
+    def run(self, steps: Any) -> None:
+        """Whoever gives up asks first what is on its way: nothing."""
+
 
 class AsyncScene(Scene):
+    async def run(self, steps: Any) -> None:  # type: ignore[override]
+        super().run(steps)
+
     async def arrival(self, of: object, idle_timeout: float | None) -> bool:  # type: ignore[override]
         return super().arrival(of, idle_timeout)
 

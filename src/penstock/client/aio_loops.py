@@ -97,7 +97,12 @@ async def _next_delivery(
                 return True
             state.waited_in_vain()
         state.flush()  # before waiting: nobody knows for how long
-    return await connection.arrival(state.subscription, idle_timeout)
+    if await connection.arrival(state.subscription, idle_timeout):
+        return True
+    # What is leased to this subscription comes, however long the node takes to read it: to give it
+    # back would be to wait for it again, perhaps for ever.
+    await connection.run(give_back(state.settler, [], fence=True))
+    return state.subscription.done and await connection.arrival(state.subscription, 0.0)
 
 
 async def _leave(connection: AsyncConnection, state: ConsumeState[AsyncMessage]) -> None:

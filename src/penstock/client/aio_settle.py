@@ -82,6 +82,7 @@ class Settlements:
     ) -> Pending:
         body = pack_settle(request.stream, list(items))
         part = Request(Verb.SETTLE, [body], Resend.MARKED)
+        part.flags = request.flags
         part.node = HERE
         return link.start(part)
 

@@ -129,7 +129,8 @@ class Queue(QueueState):
         lease: float | None = None,
         max_messages: int | None = None,
     ) -> Consumer:
-        """Messages as they come; ends after `idle_timeout` seconds without one.
+        """Messages as they come; ends after `idle_timeout` seconds without one, unless the node is
+        just then reading some for this loop: those are waited for.
 
         Messages are leased ahead: at most `prefetch`, or as many as the loop works off in a
         moment (one at first). Leaving the loop flushes acks and gives back

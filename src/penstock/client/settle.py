@@ -109,8 +109,10 @@ class SettleRequest(Request):
     __slots__ = ("_settler", "becomes", "fence", "items", "refusals", "refused_items")
 
     def __init__(self, settler: Settler, items: list[SettleItem], fence: bool = False) -> None:
-        """`fence`: in a cluster it goes to all nodes, for the sake of what they send before."""
+        """`fence`: messages that were leased before come before the answer; in a cluster it goes to
+        all nodes."""
         super().__init__(Verb.SETTLE, [pack_settle(settler.stream, items)], Resend.MARKED)
+        self.flags = int(Flag.BEHIND) if fence else 0
         self._settler = settler
         self.becomes: list[SettleRequest] = []  # of one that only stands for others
         self.fence = fence
@@ -302,7 +304,7 @@ def flush_settler(settler: Settler) -> Steps[None]:
     for _ in range(_MOST_FENCES):  # of one commit, those that nobody waited for are answered last
         if not any(request.is_open for request in wanted):
             break
-        yield from _committed([SettleRequest(settler, [], fence=True)])
+        yield from _committed([SettleRequest(settler, [])])
     settler.notify()
 
 

@@ -17,6 +17,7 @@ class Send(msgspec.Struct):
 
     connection: int
     parts: list[Buffer]
+    behind: bool = False  # not before every Deliver and Serve for the connection that came earlier
 
 
 class Slice(NamedTuple):

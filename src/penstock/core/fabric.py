@@ -284,7 +284,8 @@ class Fabric:
 
     def _settle(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         stream, items = frames.read_settle(body)
-        self.queues.settle(connection, request, stream, items, bool(flags & frames.Flag.PATIENT))
+        patient, behind = bool(flags & frames.Flag.PATIENT), bool(flags & frames.Flag.BEHIND)
+        self.queues.settle(connection, request, stream, items, patient, behind)
 
     def _fetch(self, connection: int, request: int, flags: int, body: memoryview) -> None:
         head = frames.FetchBody(*unpack(frames.FETCH, body))

@@ -253,18 +253,19 @@ class Kernel:
 
     def reply_if_served(
         self, entry: Entry, connection: int, verb: int, request: int, body: bytes,
-        shards: Iterable[int], in_turn: bool = False,
+        shards: Iterable[int], in_turn: bool = False, behind: bool = False,
     ) -> None:  # fmt: skip
         """The same; in a cluster, MovedError instead if one of the shards has another owner then.
-        """
-        if not self.shared:
+        `behind`: after all messages that leave earlier for that connection."""
+        in_turn = in_turn or behind
+        if not (self.shared or behind):
             self.reply_when_safe(entry, connection, verb, request, body, in_turn)
             return
         epochs = {number: self.shards[number].epoch for number in shards}
 
         def answer() -> None:
             if self.still_served(epochs):
-                self.send(connection, verb, request, body)
+                self.send(connection, verb, request, body, behind)
             else:
                 moved = MovedError("a shard has another owner since: it is not known what it has")
                 self.fail(connection, verb, request, moved)
@@ -286,9 +287,11 @@ class Kernel:
 
     # --- answers ---------------------------------------------------------------------------
 
-    def send(self, connection: int, verb: int, request: int, body: Buffer = b"") -> None:
-        """Answers a request."""
-        self.effects.append(Send(connection, [frame(verb, request, Flag.RESPONSE, body)]))
+    def send(
+        self, connection: int, verb: int, request: int, body: Buffer = b"", behind: bool = False
+    ) -> None:
+        """Answers a request; see `Send` for `behind`."""
+        self.effects.append(Send(connection, [frame(verb, request, Flag.RESPONSE, body)], behind))
 
     def answer(self, connection: int, verb: int, request: int, value: Any) -> None:
         """Answers a request with a value, as msgpack."""

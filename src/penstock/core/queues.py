@@ -172,9 +172,7 @@ class Queues:
             self.hungry[view.stream] = None
         return taken if taken.order else None
 
-    def _log_grants(
-        self, view: QueueView, taken: Taken, taker: Waiter | Subscription
-    ) -> None:
+    def _log_grants(self, view: QueueView, taken: Taken, taker: Waiter | Subscription) -> None:
         """Logs the grants; the messages leave when the last of them is written."""
         stream = self.kernel.streams[view.stream]
         level = min(stream.level, Durability.WRITTEN)
@@ -312,10 +310,10 @@ class Queues:
 
     def settle(
         self, connection: int, request: int, stream_id: int, items: list[SettleItem],
-        patient: bool = False,
+        patient: bool = False, behind: bool = False,
     ) -> None:  # fmt: skip
         """Acks, nacks and extensions; answers when they are as safe as the queue wants. `patient`:
-        nobody waits for that."""
+        nobody waits for that. `behind`: messages that were leased before come before the answer."""
         stream = self.kernel.stream(stream_id, "queue")
         view = self.view(stream_id)
         changes: dict[int, list[Change]] = {}
@@ -328,8 +326,11 @@ class Queues:
                 refused.append(frames.REFUSED.pack(at, error.code))
         body = frames.COUNT.pack(accepted, len(refused)) + b"".join(refused)
         entry = self._log_changes(stream, changes, patient)
-        verb = Verb.SETTLE
-        self.kernel.reply_if_served(entry, connection, verb, request, body, changes, patient)
+        if behind:  # other shards' grants of them, too
+            entry = self.kernel.barrier(stream.level)
+        self.kernel.reply_if_served(
+            entry, connection, Verb.SETTLE, request, body, changes, patient, behind
+        )
         for number, done in changes.items():
             self._settled(view, view.shards[number], done)
         self.serve(view)

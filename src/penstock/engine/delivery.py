@@ -205,9 +205,10 @@ class ReadJob:
     """Reads that would wait for the device: run it elsewhere, then hand it to the engine."""
 
     def __init__(
-        self, effect: Deliver | Serve, read: Callable[[Sequence[Place]], list[Found]]
+        self, effect: Deliver | Serve, number: int, read: Callable[[Sequence[Place]], list[Found]]
     ) -> None:
         self.effect = effect
+        self.number = number  # among those that are owed
         self._read = read
         self.found: list[Found] = []
 

@@ -16,8 +16,9 @@ from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
 from penstock.core.records import Kind
 from penstock.engine.consensus_log import ConsensusLog
-from penstock.engine.delivery import Answer, ReadJob, build, bytes_of, files_of, places
+from penstock.engine.delivery import Answer, ReadJob, build, files_of, places
 from penstock.engine.maintenance import Maintenance, Pace
+from penstock.engine.owed import Owed
 from penstock.engine.reader import BatchReader, Found
 from penstock.engine.replicas import Replicas
 from penstock.errors import PenstockError, StorageError
@@ -84,7 +85,7 @@ class Engine:
         self.reader = BatchReader(disk, files, journal)
         self.outputs: list[Output] = []
         self.answer_bytes = 0  # of messages in `outputs`
-        self.owed_bytes: Counter[int] = Counter()  # by connection: messages that jobs read
+        self.owed = Owed()
         self.jobs: deque[ReadJob | CopyJob] = deque()
         self.reading: Counter[int] = Counter()  # files that jobs read: they must not be dropped
         self.maintenance = Maintenance(self, cleaner, pace)
@@ -246,7 +247,8 @@ class Engine:
                 if isinstance(effect, Entry):
                     self._append(effect, at_once, now_us)
                 elif isinstance(effect, Send):
-                    self.outputs.append(effect)
+                    if not self.owed.holds(effect):
+                        self.outputs.append(effect)
                 elif isinstance(effect, Free):
                     self.files.freed_all(effect.places)
                 elif isinstance(effect, Deliver | Serve):
@@ -279,9 +281,9 @@ class Engine:
             self._send(effect, found)
             return
         known = self.reader.known(wanted)
-        self.jobs.append(ReadJob(effect, lambda those: self.reader.wait(those, known)))
+        number = self.owed.begin(effect)
+        self.jobs.append(ReadJob(effect, number, lambda those: self.reader.wait(those, known)))
         self.reading.update(files_of(effect))
-        self.owed_bytes[effect.connection] += bytes_of(effect)
 
     def _read(self, effect: Read) -> None:
         stored = effect.stored
@@ -331,11 +333,8 @@ class Engine:
             job.then()
             return
         self.reading -= Counter(files_of(job.effect))  # those at zero leave
-        connection = job.effect.connection
-        self.owed_bytes[connection] -= bytes_of(job.effect)
-        if not self.owed_bytes[connection]:
-            del self.owed_bytes[connection]
         self._send(job.effect, job.found)
+        self.outputs += self.owed.end(job.effect.connection, job.number)
 
     def take_outputs(self) -> list[Output]:
         """What is to be sent, in order."""

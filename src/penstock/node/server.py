@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unanswered > MAX_IN_FLIGHT
             or self._slow
             or engine.busy
-            or engine.owed_bytes.get(self._number, 0) > OWED_BYTES
+            or engine.owed.bytes_for(self._number) > OWED_BYTES
         )
 
     def update_reading(self) -> None:

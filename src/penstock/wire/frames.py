@@ -2,7 +2,7 @@
 
 0  u32 length      whole frame, this header included
 4  u8  verb
-5  u8  flags       RESPONSE, ERROR, RESEND, PATIENT
+5  u8  flags       RESPONSE, ERROR, RESEND, PATIENT, BEHIND
 6  u16 reserved    0
 8  u64 request     chosen by the client; a response carries the request's
 16 body            packed by verb: hot verbs as structs here, the others as msgpack
@@ -55,6 +55,7 @@ class Flag:
     ERROR: Final = 2
     RESEND: Final = 4
     PATIENT: Final = 8  # of a request: nobody waits for its answer, which may come a little later
+    BEHIND: Final = 16  # of a settlement: its answer comes after all that was leased before it
 
 
 class PushBody(NamedTuple):
