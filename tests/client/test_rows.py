@@ -139,6 +139,7 @@ def test_packed_rows_have_the_bounds_of_all_batches():
     (rows,) = RowSource([b"a"], None, None, None).batches(10)
     with pytest.raises(InvalidError, match="priority"):
         rows.encode(5, priority=16)
-    large = [bytes(3 << 20), bytes(1 << 20), bytes(1 << 20), bytes(9 << 20), b""]
+    quarter = bytes(BATCH_BYTES // 4)
+    large = [3 * quarter, quarter, quarter, 9 * quarter, b""]
     batches = RowSource(large, None, None, None).batches(10)
     assert [each.messages for each in batches] == [2, 1, 1, 1]

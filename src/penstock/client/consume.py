@@ -20,7 +20,7 @@ from penstock.errors import InvalidError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import POP, PopMode, Settle, SettleItem, Verb
 
-_DELIVER_BYTES = 5 << 20  # of one frame: room for a batch as `push_many` makes them, uncut
+_DELIVER_BYTES = 1280 << 10  # of one frame: room for a batch as `push_many` makes them, uncut
 _MAX_PREFETCH = 1 << 20
 _MAX_GROWN = 1 << 14  # how far ahead a fast consumer is served when it does not say itself
 _QUICK_S = 0.1  # half of what was ahead was used up so soon: twice as much may be
