@@ -68,7 +68,10 @@ PEERS = Layout(
             "Many queues (made a second; push p50 in us; bytes of the server's memory for each)"
         ),
         "recovery ": "From the start after a kill to the first message (s, less is better)",
-        "syncs ": "Sync calls of the server for a push that is confirmed by itself: is it durable?",
+        "syncs ": (
+            "Is it durable? Sync calls of the server for a single push; what a push, a pop and a"
+            " message on its way to a consumer take if each of those calls takes 50 ms"
+        ),
         "memory ": "Memory of the server for a message that waits (bytes, less is better)",
     },
 )  # fmt: skip

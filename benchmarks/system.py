@@ -142,6 +142,7 @@ class System(Peer):
     """A broker: a server that can be started again on what it left behind."""
 
     max_queues: ClassVar[int] = 0  # how many queues are tried; 0: not measured
+    sync_calls: Sequence[str] = ("fsync", "fdatasync", "sync_file_range", "msync")
     counts_memory: ClassVar[bool] = False  # waiting messages are in the process's own memory
     recovers = True  # the time from a start after a kill to the first message is measured
     moves_only = False  # there is no queue: only the rates of many messages are measured

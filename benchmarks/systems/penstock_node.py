@@ -29,6 +29,11 @@ class PenstockNode(System):
     max_queues = 10_000
     counts_memory = True
 
+    def __init__(self, name: str, variant: str) -> None:
+        super().__init__(name, variant)
+        if variant == "synced":  # what is small is written and synced in one call
+            self.sync_calls = (*self.sync_calls, "pwritev2")
+
     @property
     def durable(self) -> str:
         return _DURABLE[self.variant]
