@@ -100,7 +100,7 @@ class Consumer(Actor):
         for (_, delivery), settlement in zip(taken, noted, strict=True):
             delivery.settlements.append(settlement)
         request = SettleRequest(queue._settler, items)
-        request.flags = Flag.PATIENT if items[0].grant % 2 else 0
+        request.flags = (0, Flag.PATIENT, Flag.BEHIND)[items[0].grant % 3]
         try:
             yield request
         except PenstockError:
