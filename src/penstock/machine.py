@@ -16,11 +16,13 @@ def is_off(name: str) -> bool:
 def may_spin() -> bool:
     """Whether a core may be kept awake for a moment. `PENSTOCK_SPIN=off` says no for the whole
     process, and so does a machine that has only one core for it."""
-    if is_off("PENSTOCK_SPIN"):
-        return False
+    return not is_off("PENSTOCK_SPIN") and cores() > 1
+
+
+def cores() -> int:
+    """Those that this process may use, where the system tells; else all that the machine has."""
     affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return cores > 1
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def release() -> str:

@@ -22,7 +22,7 @@ SECOND_NS = 10**9
 
 @pytest.fixture
 def warmer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warmer]:
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("penstock.node.warming.cores", lambda: 2)
     made = Warmer()
     yield made
     made.stop()
@@ -97,7 +97,7 @@ def test_small_files_and_single_processors_are_left_alone(
     warmer.wrote(OWN_BYTES, OWN_BYTES, SECOND_NS)
     warmer.made(fd, OWN_BYTES)
     assert warmer._thread is None
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr("penstock.node.warming.cores", lambda: 1)
     alone = Warmer()
     alone.wrote(OWN_BYTES, OWN_BYTES, SECOND_NS)
     alone.made(fd, SIZE)
@@ -138,7 +138,7 @@ def test_files_that_come_faster_than_they_are_read_are_left_out_and_let_go(
 
 def test_what_was_written_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A disk whose pages are slow: all that is written to its new files is read again."""
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("penstock.node.warming.cores", lambda: 2)
     monkeypatch.setattr(warming, "SLOW_NS", 0.0)
     disk = FileDisk(tmp_path / "data")
     data = os.urandom(4 * WRITE_BYTES)

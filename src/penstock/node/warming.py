@@ -14,6 +14,8 @@ import threading
 from contextlib import suppress
 from queue import Empty, Full, Queue
 
+from penstock.machine import cores
+
 OWN_BYTES = 24 << 20  # of a file: so far the writer gets its pages itself, and shows what they cost
 SLOW_NS = 1.0  # for each byte: at least three times what it takes to copy one, and to note it
 _SLICE_BYTES = 256 << 10
@@ -29,7 +31,7 @@ class Warmer:
         self._slow = False
         self._waiting: Queue[_File | None] = Queue(_MOST_WAITING)
         self._thread: threading.Thread | None = None
-        self._stopped = (os.cpu_count() or 1) < 2
+        self._stopped = cores() < 2
 
     def wrote(self, end: int, size: int, taken_ns: int) -> None:
         """So many bytes were written to a file, up to this offset, and it took so long."""
