@@ -17,13 +17,14 @@ SECOND = 1_000_000_000
 
 
 def consumed(
-    numbers: list[int], at_s: float, deliveries: int = 1, accepted: bool = True
-) -> Consumed:
+    numbers: list[int], at_s: float, deliveries: int = 1, accepted: bool = True,
+    sent_s: float = 0.9,
+) -> Consumed:  # fmt: skip
     count = len(numbers)
     return Consumed(
         np.zeros(count, np.uint32),
         np.array(numbers, np.uint32),
-        np.full(count, 1000, np.int64),
+        np.full(count, int((at_s - sent_s) * SECOND), np.int64),
         np.full(count, deliveries, np.uint16),
         np.full(count, accepted, np.bool_),
         int(at_s * SECOND),
@@ -83,6 +84,14 @@ def test_the_kill_is_a_cause_only_between_two_deliveries() -> None:
     assert verdict(ledger_of(first, again, killed_s=0.5)) == (0, 0, 3)
 
 
+def test_what_was_under_way_at_the_kill_may_be_taken_up_after_it() -> None:
+    """By a consumer that waited for the node, as all did: leases ran out meanwhile."""
+    for sent_s, wrong in ((0.9, 0), (1.3, 3)):
+        first = consumed([0, 1, 2], 4.0, accepted=False, sent_s=sent_s)
+        again = consumed([0, 1, 2], 4.1, 2, sent_s=sent_s)
+        assert verdict(ledger_of(first, again, killed_s=1.2)) == (0, 0, wrong)
+
+
 def test_a_first_delivery_that_nobody_saw_was_lost_in_the_kill_or_has_no_cause() -> None:
     again = consumed([0, 1, 2], 1.5, 2)
     assert verdict(ledger_of(again, killed_s=1.2)) == (0, 0, 0)
@@ -109,7 +118,7 @@ def test_a_small_demo_keeps_every_promise() -> None:
     console = Console(file=output, width=100)
     run = run_demo(20_000, console, lease=1.0)
     console.print(table_of(run))
-    assert run.correct
+    assert run.correct, output.getvalue()
     assert run.complete
     assert run.ledger.killed_ns is not None
     assert run.recovery_seconds > 0

@@ -14,6 +14,7 @@ class _Again(NamedTuple):
     producer: int
     number: int
     deliveries: int
+    sent_ns: int
     received_ns: int
 
 
@@ -54,8 +55,9 @@ class Ledger:
         self._first_ns[firsts] = report.received_ns
         for row in np.flatnonzero(~first).tolist():
             producer, number = int(report.producers[row]), int(report.numbers[row])
-            count = int(report.deliveries[row])
-            self._again.append(_Again(producer, number, count, report.received_ns))
+            count, at_ns = int(report.deliveries[row]), report.received_ns
+            sent_ns = at_ns - int(report.waited_ns[row])
+            self._again.append(_Again(producer, number, count, sent_ns, at_ns))
 
     @property
     def lost(self) -> int:
@@ -91,7 +93,9 @@ class Ledger:
         before_ns = times.get(again.deliveries - 1)
         if before_ns is None:  # no consumer has seen it: it was on its way when the node was killed
             return killed_ns is not None and killed_ns < again.received_ns
-        if killed_ns is not None and before_ns < killed_ns < again.received_ns:
+        # What was under way to a consumer when the node was killed it may take up after that, and
+        # leases that run out while the node is down are given to others as soon as it is back.
+        if killed_ns is not None and again.sent_ns < killed_ns < again.received_ns:
             return True
         return again.received_ns - before_ns >= self._shortest_lease_ns
 
