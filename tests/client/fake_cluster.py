@@ -120,6 +120,7 @@ class FakeNode:
         self.asked: list[tuple[_Connection, int, int]] = []  # those: request and version
         self.seen: list[tuple[int, int]] = []  # verb and flags
         self._lines: list[_Connection] = []
+        self._door = threading.Lock()  # nobody comes in while it is being closed
         self._version = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -138,15 +139,20 @@ class FakeNode:
         with contextlib.suppress(OSError):
             while True:
                 accepted, _ = listener.accept()
-                self._lines.append(_Connection(self, accepted))
+                with self._door:
+                    if listener.fileno() < 0:  # killed meanwhile: whoever came in was let in dead
+                        accepted.close()
+                    else:
+                        self._lines.append(_Connection(self, accepted))
 
     def kill(self) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for line in self._lines:
-            line.close()
-        self._lines.clear()
+        with self._door:
+            self._listener.close()
+            for line in self._lines:
+                line.close()
+            self._lines.clear()
 
     def revive(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", self.port))
