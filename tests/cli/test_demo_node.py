@@ -85,10 +85,11 @@ def test_the_kill_is_a_cause_only_between_two_deliveries() -> None:
 
 
 def test_what_was_under_way_at_the_kill_may_be_taken_up_after_it() -> None:
-    """By a consumer that waited for the node, as all did: leases ran out meanwhile."""
-    for sent_s, wrong in ((0.9, 0), (1.3, 3)):
-        first = consumed([0, 1, 2], 4.0, accepted=False, sent_s=sent_s)
-        again = consumed([0, 1, 2], 4.1, 2, sent_s=sent_s)
+    """By a consumer that waited for the node; that is a cause if a lease could run out meanwhile,
+    and none for what was sent later."""
+    for sent_s, taken_s, wrong in ((0.9, 4.0, 0), (1.3, 4.0, 3), (0.9, 1.5, 3)):
+        first = consumed([0, 1, 2], taken_s, accepted=False, sent_s=sent_s)
+        again = consumed([0, 1, 2], taken_s + 0.1, 2, sent_s=sent_s)
         assert verdict(ledger_of(first, again, killed_s=1.2)) == (0, 0, wrong)
 
 

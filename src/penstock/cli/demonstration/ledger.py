@@ -93,11 +93,14 @@ class Ledger:
         before_ns = times.get(again.deliveries - 1)
         if before_ns is None:  # no consumer has seen it: it was on its way when the node was killed
             return killed_ns is not None and killed_ns < again.received_ns
-        # What was under way to a consumer when the node was killed it may take up after that, and
-        # leases that run out while the node is down are given to others as soon as it is back.
-        if killed_ns is not None and again.sent_ns < killed_ns < again.received_ns:
+        if killed_ns is not None and before_ns < killed_ns < again.received_ns:
             return True
-        return again.received_ns - before_ns >= self._shortest_lease_ns
+        leased_ns = before_ns
+        if killed_ns is not None and again.sent_ns < killed_ns < before_ns:
+            # It may have come before the kill, to a consumer that has waited for the node since:
+            # then its lease ran on while the node was down.
+            leased_ns = killed_ns
+        return again.received_ns - leased_ns >= self._shortest_lease_ns
 
     def push_quantile(self, part: float) -> float:
         """Seconds that a batch took to be acknowledged."""
