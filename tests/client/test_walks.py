@@ -18,12 +18,13 @@ from penstock.client.rows import Rows
 from penstock.client.state import FabricState, QueueState
 from penstock.client.steps import Steps
 from penstock.cluster.map import ClusterMap, NodeInfo, ShardPlace, pack
-from penstock.cluster.ring import assign
+from penstock.cluster.ring import ALONE_TURNS, assign
 from penstock.sim.scenarios import fabriq
 from penstock.wire.messages import StreamInfo
 
 NODES, SHARDS = 64, 256
 TURNS = 8  # of a node on one of its shards
+EACH = 4 * ALONE_TURNS  # visits of each of 8 threads: whole rounds over 16 places
 ROWS = Rows([b"x"], None, None)
 
 
@@ -95,11 +96,13 @@ def test_the_nodes_take_turns_for_one_producer():
         assert all(before != after for before, after in pairwise(owners))
 
 
-def test_on_one_node_nothing_is_different():
-    walk = Producer(1, SHARDS, 5).walk_over(SHARDS)
+def test_a_node_alone_gets_many_singles_in_a_row_on_a_shard_and_all_shards_in_turn():
+    order = Producer(1, SHARDS, 5).walk_over(SHARDS)
     queue = new_queue(None, Random(0))
     alone = Producer(1, SHARDS, 5).walk_shards(None)
-    assert [alone.single() for _ in range(5000)] == [walk.single() for _ in range(5000)]
+    shards = [order.batch() for _ in range(SHARDS)]
+    expected = [shard for shard in shards for _ in range(ALONE_TURNS)]
+    assert [alone.single() for _ in expected] == expected
     taken = batches(queue, TURNS * SHARDS)
     assert Counter(taken) == dict.fromkeys(range(SHARDS), TURNS)
     assert all(len(set(taken[at : at + TURNS])) == 1 for at in range(0, len(taken), TURNS))
@@ -155,10 +158,10 @@ def test_threads_share_a_walk(way: str) -> None:
             step = getattr(walk, way)
             with ThreadPoolExecutor(8) as pool:
                 visits = [place for part in pool.map(_walked, [step] * 8) for place in part]
-            assert set(Counter(visits).values()) == {8 * 160 // 16}
+            assert set(Counter(visits).values()) == {8 * EACH // 16}
     finally:
         sys.setswitchinterval(before)
 
 
 def _walked(step: Callable[[], int]) -> list[int]:
-    return [step() for _ in range(160)]
+    return [step() for _ in range(EACH)]

@@ -13,7 +13,7 @@ from enum import IntEnum
 import xxhash
 
 from penstock.client.routing import Routes
-from penstock.cluster.ring import Walk, permutation, walk_order
+from penstock.cluster.ring import ALONE_TURNS, Walk, permutation, walk_order
 from penstock.errors import (
     ForgottenError,
     InvalidError,
@@ -149,7 +149,7 @@ class Producer:
         """A new walk over all shards; in a cluster, one on which its nodes take turns."""
         if routes is None:
             order = permutation(self.shards, self._chance.getrandbits(64))
-            return SharedWalk(Walk(order, together=True))
+            return SharedWalk(Walk(order, together=True, turns=ALONE_TURNS))
         return SharedWalk(ClusterWalk(routes, self._chance.getrandbits(64)))
 
 

@@ -8,9 +8,12 @@ from typing import Self, TypeVar
 from penstock.client.producer import Lane, Verdict
 from penstock.client.requests import Request
 from penstock.client.steps import Steps
+from penstock.cluster.ring import ALONE_TURNS
 from penstock.errors import ForgottenError, InvalidError, LimitError, PenstockError
 
-_TRIES = 8
+# A refusal takes those behind it along that are under way on the same shard, once for each: two
+# queues that are there at once may have so many.
+_TRIES = 2 * ALONE_TURNS
 
 S = TypeVar("S", bound="SequencedRequest")
 
