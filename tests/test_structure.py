@@ -19,13 +19,14 @@ SHELLS = frozenset({"node", "client", "sim"})
 SURFACE = "penstock"
 
 # Layer -> the layers it may import. Its own modules are always allowed; nothing else is.
-BELOW_SHELLS = PURE | {"errors", "machine", "near"}
+BELOW_SHELLS = PURE | {"errors", "machine", "near", "way"}
 PUBLIC_CLIENT = frozenset({"errors", "wire", "client"})
 UPPER = frozenset({"consumers", "tasks", "bridge", "spark"})
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "machine": frozenset(),
     "near": frozenset({"machine"}),
+    "way": frozenset(),
     "wire": frozenset({"errors"}),
     "store": frozenset({"errors", "wire"}),
     "core": frozenset({"errors", "wire"}),

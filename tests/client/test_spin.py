@@ -140,7 +140,7 @@ def test_a_node_on_the_same_core_gets_it_before_its_answer_is_waited_for(
 
     scene.settle(60e-6)
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.client.spin._make_way", the_node_works)
+        patched.setattr("penstock.client.spin.give_way", the_node_works)
         for _ in range(2):
             scene.spin.make_way()
     assert len(given) == 2
@@ -157,7 +157,7 @@ def test_a_core_that_others_want_is_not_given_away_again_for_a_while(
         given.append(scene.now_s)
         scene.now_s += 3 * CROWDED_S
 
-    monkeypatch.setattr("penstock.client.spin._make_way", others_have_it)
+    monkeypatch.setattr("penstock.client.spin.give_way", others_have_it)
     for _ in range(SHORTEST_REST):
         scene.spin.make_way()
         scene.wait(60e-6)

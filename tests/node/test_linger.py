@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 from penstock.node.linger import LONGEST_US, Linger
+from penstock.way import Way
 
 TURN_US = 4
 
@@ -19,9 +20,15 @@ class Loop:
         self.soon: list[Callable[[], None]] = []
         self.turns = 0
         self.idle = True
-        self.linger = Linger(
-            cast(asyncio.AbstractEventLoop, self), lambda: self.idle, lambda: self.now_ns
-        )
+        self.given = 0  # times that it made way
+        self.others_ns = 0  # how long others have the core then
+        clock = lambda: self.now_ns  # noqa: E731
+        loop = cast(asyncio.AbstractEventLoop, self)
+        self.linger = Linger(loop, lambda: self.idle, clock, Way(clock, self._give))
+
+    def _give(self) -> None:
+        self.given += 1
+        self.now_ns += self.others_ns
 
     def call_soon(self, action: Callable[[], None]) -> None:
         self.soon.append(action)
@@ -88,3 +95,19 @@ def test_many_answers_start_one_round():
     for _ in range(5):
         loop.linger.answered()
     assert len(loop.soon) == 1
+
+
+def test_each_time_round_it_makes_way():
+    loop = Loop()
+    for _ in range(40):
+        loop.exchange(20)
+    loop.given = 0
+    assert loop.exchange(20) == loop.given + 1  # the last one only ends it
+
+
+def test_others_who_take_the_core_for_long_do_not_get_it_each_time():
+    loop = Loop()
+    loop.others_ns = 3_000_000
+    for _ in range(2000):
+        loop.exchange(20)
+    assert 0 < loop.given < 2000 // 20

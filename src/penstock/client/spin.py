@@ -9,9 +9,10 @@ longer than that, or if there is only one core, it does not.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
+
+from penstock.way import give_way
 
 LONGEST_SPIN_S = 400e-6  # in one wait
 SOON_S = 450e-6  # beyond this, waking up is small beside the wait
@@ -21,7 +22,6 @@ SHORTEST_REST, LONGEST_REST = 8, 64  # waits without looking that follow; longer
 CALM_WAITS = 50  # answers in time, after which the next rest is a short one again
 _MEMORY = 0.25  # the weight of the last wait
 _LONGEST_REMEMBERED_S = 2e-3  # so that one idle hour is forgotten after a few answers
-_make_way = getattr(os, "sched_yield", time.monotonic)  # only time that nobody wants is used
 
 
 class Spin:
@@ -44,7 +44,7 @@ class Spin:
         that want the core: they would keep it for milliseconds."""
         if not self._resting:
             started_s = self._clock()
-            _make_way()
+            give_way()
             if self._clock() - started_s > CROWDED_S:
                 self._rest()
 
@@ -87,7 +87,7 @@ class Spin:
             try:
                 return attempt()
             except BlockingIOError:
-                _make_way()
+                give_way()
                 now_s = self._clock()
                 # Whoever makes way where that is wanted comes last: not twice in a row, or others
                 # have the core for milliseconds after the answer is there.

@@ -3,6 +3,9 @@
 A client that waits for each answer sends its next request some ten microseconds after it. Going to
 sleep in between and being woken costs a node more than that. So a loop whose requests have lately
 come so soon goes round idle for a short while; if they come later, it sleeps as any other.
+
+Each time round it makes way. A client that was just sent something may have been woken on this very
+core, and would get it only when the loop has gone to sleep, or has had its turn of milliseconds.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+
+from penstock.way import Way
 
 # A request that comes after 30 is found to have come after 80 to 110 by a loop that had to be woken
 # for it: with less than that, one that has gone to sleep once would not stay awake again.
@@ -27,7 +32,9 @@ class Linger:
         loop: asyncio.AbstractEventLoop,
         idle: Callable[[], bool],
         clock: Callable[[], int] = time.perf_counter_ns,
+        way: Way | None = None,
     ) -> None:
+        self._way = way or Way()
         self._loop = loop
         self._idle = idle
         self._clock = clock
@@ -54,6 +61,7 @@ class Linger:
 
     def _turn(self) -> None:
         if self._clock() < self._until_ns and self._idle():
+            self._way.make()
             self._loop.call_soon(self._turn)
         else:
             self._turning = False
