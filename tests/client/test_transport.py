@@ -45,10 +45,10 @@ def peer() -> Iterator[Peer]:
     made.close()
 
 
-def receive(transport: SocketTransport, count: int) -> list[bytes]:
+def receive(transport: SocketTransport, count: int, each_s: float = 5) -> list[bytes]:
     frames: list[bytearray] = []
     while len(frames) < count:
-        frames += transport.receive(5)
+        frames += transport.receive(each_s)
     return [bytes(each) for each in frames]
 
 
@@ -145,6 +145,37 @@ def test_closing_wakes_who_waits(peer):
     peer.transport.close()
     waiting.join(5)
     assert len(ended) == 1
+
+
+SHORT_S = 0.0005
+
+
+def test_a_short_wait_waits(peer):
+    """Shorter than a socket can be told: with an answer at once, one would ask again and again."""
+    began = time.monotonic()
+    assert peer.transport.receive(SHORT_S) == []
+    assert time.monotonic() - began >= SHORT_S
+
+
+def test_a_short_wait_receives(peer):
+    peer.socket.sendall(frame(Verb.CALL, 1))
+    assert receive(peer.transport, 1, SHORT_S) == [frame(Verb.CALL, 1)]
+
+
+def test_a_short_wait_knows_the_end(peer):
+    peer.socket.close()
+    with pytest.raises(UnavailableError):
+        receive(peer.transport, 1, SHORT_S)
+
+
+def test_a_short_wait_on_what_is_closed(peer):
+    peer.transport.close()
+    with pytest.raises(UnavailableError):
+        peer.transport.receive(SHORT_S)
+
+
+def test_no_time_to_wait(peer):
+    assert peer.transport.receive(0) == []
 
 
 def test_nobody_listens():

@@ -8,7 +8,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.client.spin import Spin
@@ -23,7 +23,8 @@ _SCRATCH_BYTES = 64 << 10  # of what is larger, the rest is received where it st
 _MAX_PARTS = 512  # of one sendmsg; the kernel's own limit is 1024
 _STALL_MS = 30_000  # a peer that reads nothing for so long is taken for lost
 _SLICE_MS = 100
-_SHORTEST_WAIT_S = 0.001
+_SHORTEST_WAIT_S = 0.001  # that a socket can be told
+_BRIEF_MS = 1  # what a shorter one is rounded up to
 _NOW = int(socket.MSG_DONTWAIT)
 _TIMEVAL = struct.Struct("@ll")
 
@@ -128,11 +129,13 @@ class SocketTransport:
         rest = self._splitter.buffer()
         into = self._scratch if rest is None else rest
         try:
-            if timeout is not None and timeout < _SHORTEST_WAIT_S:
+            if timeout is not None and timeout <= 0:
                 count = self._socket.recv_into(into, 0, _NOW)
+            elif timeout is not None and timeout < _SHORTEST_WAIT_S:
+                count = self._wait(into, owed, self._receive_soon)
             else:
                 self._limit_wait(timeout)
-                count = self._wait(into, owed)
+                count = self._wait(into, owed, self._socket.recv_into)
         except BlockingIOError:
             return []
         except OSError as error:
@@ -144,11 +147,22 @@ class SocketTransport:
         whole = self._splitter.filled(count)
         return [] if whole is None else [whole]
 
-    def _wait(self, into: memoryview, owed: bool) -> int:
-        receive = self._socket.recv_into
+    def _wait(self, into: memoryview, owed: bool, block: Callable[[memoryview], int]) -> int:
         if self._spins is None:
-            return receive(into)
-        return self._spins[owed].wait(lambda: receive(into, 0, _NOW), lambda: receive(into))
+            return block(into)
+        receive = self._socket.recv_into
+        return self._spins[owed].wait(lambda: receive(into, 0, _NOW), lambda: block(into))
+
+    def _receive_soon(self, into: memoryview) -> int:
+        """As `recv_into`, for the last moment before a deadline. Whoever would look again and again
+        instead takes the core from those that it waits for."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLIN)
+        except ValueError:  # another thread has closed it
+            raise UnavailableError("the connection was lost") from None
+        poll.poll(_BRIEF_MS)
+        return self._socket.recv_into(into, 0, _NOW)
 
     def make_way(self) -> None:
         """A request was sent that is waited for: a node on this machine may begin with it."""
