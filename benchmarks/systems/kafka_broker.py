@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ CLUSTER = "AAAAAAAAAAAAAAAAAAAAAQ"  # any id of 16 bytes
 HEAP = "-Xmx1g"  # as Kafka's own start script
 LARGEST = 8 * MIB
 IDLE_SECONDS = 0.05
+FIRST_USE_SECONDS = 20
 POLLED = 500
 
 _DURABLE = {
@@ -170,7 +173,19 @@ class KafkaClient(Client):
             **self._server, "group.id": GROUP, "enable.auto.commit": False,
             "auto.offset.reset": "earliest", "fetch.message.max.bytes": LARGEST,
         })  # fmt: skip
-        self._consumer.committed([partition], timeout=20)  # the first use of a group takes long
+        await self._first_use(partition)
+
+    async def _first_use(self, partition: Any) -> None:
+        """The first use of a group takes long, and the broker may not answer for it yet."""
+        until = time.monotonic() + FIRST_USE_SECONDS
+        while True:
+            try:
+                self._consumer.committed([partition], timeout=FIRST_USE_SECONDS)
+                return
+            except self._library.KafkaException:
+                if time.monotonic() > until:
+                    raise
+            await asyncio.sleep(0.1)
 
     async def _listen(self) -> Any:
         if self._consumer is None:
