@@ -216,6 +216,14 @@ def test_frames_that_make_no_sense_end_the_connection(hostile):
     assert not pending.done
 
 
+def test_what_was_meant_for_the_transport_changes_nothing():
+    protocol = Protocol()
+    pending = protocol.start(Recorder())
+    protocol.receive([bytearray(frame(Verb.COMING, 0)), answer(pending, b"done")])
+    assert pending.done
+    assert recorder(pending).heard == ["answered"]
+
+
 def test_an_error_that_cannot_be_read_is_still_an_error():
     protocol = Protocol()
     pending = sent(protocol, Recorder())

@@ -189,3 +189,35 @@ def test_one_core_is_left_to_others(monkeypatch: pytest.MonkeyPatch, cores: int,
     allowed: Callable[[int], set[int]] = lambda _: set(range(cores))  # noqa: E731
     monkeypatch.setattr("os.sched_getaffinity", allowed, raising=False)
     assert may_spin() is may
+
+
+def announced(scene: Scene, latency_s: float) -> int:
+    scene.looks = scene.blocks = 0
+    scene.answer_s = scene.now_s + latency_s
+    return scene.spin.wait_announced(scene._attempt)
+
+
+def test_what_is_announced_is_looked_for_and_nothing_is_learnt() -> None:
+    scene = Scene()
+    for _ in range(20):
+        scene.wait(2e-3)  # what comes so seldom is not looked for
+        assert scene.blocks == 1
+        assert announced(scene, 60e-6) == 7
+        assert scene.looks > 1
+    scene.wait(2e-3)
+    assert scene.blocks == 1
+
+
+def test_what_is_announced_and_does_not_come_is_given_up() -> None:
+    scene = Scene()
+    began_s = scene.now_s
+    assert announced(scene, 1.0) == 0
+    assert scene.now_s - began_s < 1.1 * LONGEST_SPIN_S
+
+
+def test_what_is_announced_is_not_looked_for_where_others_want_the_core() -> None:
+    scene = Scene()
+    scene.others_s = [2 * GIVEN_AWAY_S]
+    assert announced(scene, 1e-3) == 0
+    assert announced(scene, 60e-6) == 0
+    assert not scene.looks

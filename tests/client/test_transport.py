@@ -5,14 +5,16 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.spin import Spin
 from penstock.client.transport import SocketTransport, _unsent
 from penstock.errors import ProtocolError, UnavailableError
+from penstock.machine import may_spin
 from penstock.wire.frames import Verb, frame
 
 LARGE = 5 << 20
@@ -176,6 +178,47 @@ def test_a_short_wait_on_what_is_closed(peer):
 
 def test_no_time_to_wait(peer):
     assert peer.transport.receive(0) == []
+
+
+COMING = frame(Verb.COMING, 0)
+spinning = pytest.mark.skipif(not may_spin(), reason="nothing is looked for here")
+
+
+@spinning
+def test_what_is_announced_is_received_with_it(peer):
+    def deliver() -> None:
+        announced.wait(10)
+        peer.socket.sendall(frame(Verb.DELIVER, 1))
+
+    announced = threading.Event()
+    looked_for = Spin.wait_announced
+
+    def seen(spin: Spin, attempt: Callable[[], int]) -> int:
+        announced.set()
+        deliverer.join(10)
+        return looked_for(spin, attempt)
+
+    deliverer = threading.Thread(target=deliver)
+    deliverer.start()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Spin, "wait_announced", seen)
+        peer.socket.sendall(COMING)
+        assert receive(peer.transport, 1) == [frame(Verb.DELIVER, 1)]
+
+
+def test_what_is_announced_may_not_come(peer):
+    peer.socket.sendall(COMING)
+    frames = peer.transport.receive(5)
+    assert [bytes(each) for each in frames] in ([], [COMING])
+    peer.socket.sendall(frame(Verb.CALL, 2))
+    assert receive(peer.transport, 1) == [frame(Verb.CALL, 2)]
+
+
+def test_what_is_announced_may_be_the_end(peer):
+    peer.socket.sendall(COMING)
+    peer.socket.close()
+    with pytest.raises(UnavailableError):
+        receive(peer.transport, 2)
 
 
 def test_nobody_listens():

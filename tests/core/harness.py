@@ -68,8 +68,9 @@ class Settled(NamedTuple):
     refused: dict[int, int]
 
 
-def hello(request: int = 0) -> bytearray:
-    return bytearray(frames.frame(Verb.HELLO, request, 0, _pack(m.Hello(1, "test"))))
+def hello(request: int = 0, features: Sequence[str] = ()) -> bytearray:
+    greeting = m.Hello(1, "test", list(features))
+    return bytearray(frames.frame(Verb.HELLO, request, 0, _pack(greeting)))
 
 
 def push_body(
@@ -104,8 +105,8 @@ class Node:
 
     # --- the shell -------------------------------------------------------------------------
 
-    def connect(self, connection: int) -> None:
-        self.fabric.handle(connection, hello(), self.now_us)
+    def connect(self, connection: int, features: Sequence[str] = ()) -> None:
+        self.fabric.handle(connection, hello(0, features), self.now_us)
         self._carry_out()
         self.inbox.pop()
 

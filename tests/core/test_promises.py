@@ -10,7 +10,8 @@ from tests.core.harness import Answer, Node
 from penstock.core.records import Kind
 from penstock.errors import StorageError
 from penstock.wire import messages as m
-from penstock.wire.frames import PopMode, PushExtra, Verb
+from penstock.wire.encode import encode_batch
+from penstock.wire.frames import COMING, PUSH, PopMode, PushExtra, Verb, frame
 
 
 @pytest.fixture
@@ -175,3 +176,43 @@ def test_a_release_of_what_is_delayed_outlives_a_crash(node: Node) -> None:
     again = node.crash()
     assert values(again, queue, mode=PopMode.PEEK) == [(b"a", 0)]
     assert values(again, queue) == [(b"a", 1)]
+
+
+def awaited_by(node: Node, queue: int, size: int = 1) -> int | None:
+    batch = encode_batch([bytes(size)], timestamp_us=1)
+    push = frame(Verb.PUSH, 1, 0, PUSH.pack(queue, 0, 0, 0, 0) + bytes(batch))
+    return node.fabric.pushes.promises.awaited_by(push)
+
+
+@pytest.mark.parametrize("verb", [Verb.POP, Verb.SUBSCRIBE])
+def test_who_will_get_a_push_is_known_before(node: Node, verb: Verb) -> None:
+    queue = node.open("queue", "q", durability="written")
+    node.connect(2, [COMING])
+    assert awaited_by(node, queue) is None, "nobody waits"
+    node.pop(queue, 10, wait_ms=1000, verb=verb, connection=2)
+    assert awaited_by(node, queue) == 2
+    assert awaited_by(node, queue, 10_000) is None, "it takes longer than to wake up"
+    assert awaited_by(node, queue + 1) is None
+    assert node.fabric.pushes.promises.awaited_by(b"short") is None
+    node.push(queue, [b"a"])
+    assert awaited_by(node, queue) is None, "another comes first"
+    node.commit()
+    node.fabric.disconnect(2)
+    assert awaited_by(node, queue) is None
+
+
+@pytest.mark.parametrize("why", ["synced", "silent", "paused", "no credit", "ready"])
+def test_who_is_not_told(node: Node, why: str) -> None:
+    durability = "synced" if why == "synced" else "written"
+    queue = node.open("queue", "q", durability=durability)
+    node.connect(2, [] if why == "silent" else [COMING])
+    if why == "ready":
+        node.push(queue, [b"a"])
+        node.commit()
+    subscribed(node, queue, credit=1, connection=2)
+    if why == "paused":
+        node.fabric.pause(2, True, node.now_us)
+    if why == "no credit":
+        node.push(queue, [b"a"])
+        node.commit()
+    assert awaited_by(node, queue) is None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.core.changes import Op
+from penstock.near import near_name
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.encode import encode_batch
@@ -32,10 +34,19 @@ from penstock.wire.frames import (
 class RawClient:
     """A connection on which one request follows the other."""
 
-    def __init__(self, address: tuple[str, int], timeout: float = 10.0) -> None:
-        self._socket = socket.create_connection(address, timeout)
+    def __init__(
+        self, address: tuple[str, int], timeout: float = 10.0, features: Sequence[str] = (),
+        near: bool = False,
+    ) -> None:  # fmt: skip
+        """`near`: by the socket beside the port."""
+        if near:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.settimeout(timeout)
+            self._socket.connect(near_name(*address) or "")
+        else:
+            self._socket = socket.create_connection(address, timeout)
         self._requests = 0
-        hello = m.pack(m.Hello(PROTOCOL_VERSION))
+        hello = m.pack(m.Hello(PROTOCOL_VERSION, features=list(features)))
         self.welcome = msgspec.msgpack.decode(self.request(Verb.HELLO, hello), type=m.Welcome)
 
     def __enter__(self) -> RawClient:
@@ -49,13 +60,17 @@ class RawClient:
         self._requests += 1
         self._socket.sendall(frame(verb, self._requests, 0, body))
         while True:
-            length, _, flags, _, request = FRAME.unpack(self._exactly(FRAME_BYTES))
-            answer = self._exactly(length - FRAME_BYTES)
-            if request == self._requests:
+            _, flags, found, answer = self.next_frame()
+            if found == self._requests:
                 break
         if flags & Flag.ERROR:
             raise read_error(answer)
         return answer
+
+    def next_frame(self) -> tuple[int, int, int, bytes]:
+        """Verb, flags, request and body of what comes next."""
+        length, verb, flags, _, request = FRAME.unpack(self._exactly(FRAME_BYTES))
+        return verb, flags, request, self._exactly(length - FRAME_BYTES)
 
     def _exactly(self, count: int) -> bytes:
         data = b""

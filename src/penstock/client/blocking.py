@@ -27,6 +27,7 @@ from penstock.client.state import (
 from penstock.client.transport import SeedDial
 from penstock.client.welcome import is_of_cluster, new_hello
 from penstock.errors import ClosedError, InvalidError
+from penstock.machine import may_spin
 from penstock.wire.messages import Welcome
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def connect(url: str, timeout: float = 30.0, namespace: str = "default", name: s
     `name` is shown in the node's figures. DeadlineError if there is no connection in time.
     """
     seeds = addresses_of(url)
-    connection = Connection(SeedDial(seeds), new_hello(name), check_timeout(timeout))
+    hello = new_hello(name, wakes=may_spin())
+    connection = Connection(SeedDial(seeds), hello, check_timeout(timeout))
     welcome = connection.open()
     if is_of_cluster(welcome):
         connection.close()

@@ -35,7 +35,7 @@ from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 from penstock.wire.messages import Welcome
 
 _RESPONSE, _ERROR, _RESEND = int(Flag.RESPONSE), int(Flag.ERROR), int(Flag.RESEND)
-_DELIVER, _EVENT = int(Verb.DELIVER), int(Verb.EVENT)
+_DELIVER, _EVENT, _COMING = int(Verb.DELIVER), int(Verb.EVENT), int(Verb.COMING)
 _RESERVED = 16  # places that only `start(..., reserved=True)` may use
 FORGOTTEN_AFTER_S = 600.0  # a node remembers a producer for 15 minutes at least
 _REMEMBERED = 1024  # cancelled requests whose late answer is still recognised
@@ -148,7 +148,7 @@ class Protocol:
                 going = self._answer(request_id, verb, flags, each) or going
             elif verb in (_DELIVER, _EVENT):
                 self._arrived(request_id, each)
-            else:
+            elif verb != _COMING:  # that was for the transport
                 raise ProtocolError(f"the node sent verb {verb} as if it were a client")
         if going is not None:
             raise going

@@ -63,6 +63,19 @@ class Spin:
         finally:
             self._learn(self._clock() - started_s, spins)
 
+    def wait_announced(self, attempt: Callable[[], int]) -> int:
+        """What `attempt` returns for what was said to come in a moment: it is looked for whatever
+        the habit is, which learns nothing from that. 0: it does not come, or others want the core.
+        """
+        if self._resting:
+            return 0
+        try:
+            return self._spin(self._clock() + LONGEST_SPIN_S, attempt)
+        except BlockingIOError:
+            if self._given_away:
+                self._rest()
+            return 0
+
     def _learn(self, taken_s: float, spun: bool) -> None:
         if spun and (taken_s > CROWDED_S or self._given_away):
             self._rest()

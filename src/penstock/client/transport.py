@@ -16,7 +16,7 @@ from penstock.errors import UnavailableError
 from penstock.machine import may_spin
 from penstock.near import connect_near
 from penstock.wire.buffers import Buffer
-from penstock.wire.frames import Splitter
+from penstock.wire.frames import VERB_AT, Splitter, Verb
 from penstock.wire.spares import Spares
 
 _SCRATCH_BYTES = 64 << 10  # of what is larger, the rest is received where it stays
@@ -26,6 +26,7 @@ _SLICE_MS = 100
 _SHORTEST_WAIT_S = 0.001  # that a socket can be told
 _BRIEF_MS = 1  # what a shorter one is rounded up to
 _NOW = int(socket.MSG_DONTWAIT)
+_COMING = int(Verb.COMING)
 _TIMEVAL = struct.Struct("@ll")
 
 
@@ -143,7 +144,10 @@ class SocketTransport:
         if not count:
             raise UnavailableError("the node closed the connection")
         if rest is None:
-            return self._splitter.feed(self._scratch[:count])
+            frames = self._splitter.feed(self._scratch[:count])
+            if frames and frames[-1][VERB_AT] == _COMING and self._spins is not None:
+                return self._receive_announced(frames[:-1], self._spins[owed])
+            return frames
         whole = self._splitter.filled(count)
         return [] if whole is None else [whole]
 
@@ -152,6 +156,17 @@ class SocketTransport:
             return block(into)
         receive = self._socket.recv_into
         return self._spins[owed].wait(lambda: receive(into, 0, _NOW), lambda: block(into))
+
+    def _receive_announced(self, frames: list[bytearray], spin: Spin) -> list[bytearray]:
+        """The node has said that more comes in a moment: with that, if it does."""
+        if frames:
+            return frames
+        into, receive = self._scratch, self._socket.recv_into
+        try:
+            count = spin.wait_announced(lambda: receive(into, 0, _NOW))
+        except OSError as error:
+            raise _lost(error) from error
+        return self._splitter.feed(into[:count]) if count else frames  # if it is over, that is seen
 
     def _receive_soon(self, into: memoryview) -> int:
         """As `recv_into`, for the last moment before a deadline. Whoever would look again and again

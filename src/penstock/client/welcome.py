@@ -6,15 +6,26 @@ import secrets
 
 from penstock.client.steps import body_of, decoder
 from penstock.errors import ConflictError, ProtocolError
-from penstock.wire.frames import FRAME, MERGED, PROTOCOL_VERSION, Flag, Verb, frame, read_error
+from penstock.wire.frames import (
+    COMING,
+    FRAME,
+    MERGED,
+    PROTOCOL_VERSION,
+    Flag,
+    Verb,
+    frame,
+    read_error,
+)
 from penstock.wire.messages import Hello, Welcome, pack
 
 _read_welcome = decoder(Welcome)
 
 
-def new_hello(name: str) -> Hello:
-    """What one client says on all its connections."""
-    return Hello(PROTOCOL_VERSION, name, [MERGED], origin=secrets.randbits(63) | 1)
+def new_hello(name: str, wakes: bool = False) -> Hello:
+    """What one client says on all its connections. `wakes`: it is of use to it to be told that
+    something will come in a moment."""
+    features = [MERGED, COMING] if wakes else [MERGED]
+    return Hello(PROTOCOL_VERSION, name, features, origin=secrets.randbits(63) | 1)
 
 
 def hello_frame(hello: Hello) -> bytes:

@@ -220,6 +220,8 @@ class Fabric:
         self.connections[connection] = {}
         if frames.MERGED in hello.features:
             self.queues.merging.add(connection)
+        if frames.COMING in hello.features:
+            self.pushes.promises.waking.add(connection)
         welcome = m.Welcome(
             frames.PROTOCOL_VERSION, self.node, self.cluster, len(self.kernel.shards),
             MAX_FRAME_BYTES, MAX_IN_FLIGHT, self.features, self.cluster_map, number=self.number,
@@ -230,6 +232,7 @@ class Fabric:
         """A connection is gone: what it had parked is over. Its leases last."""
         self.clients.gone(connection)
         self.queues.merging.discard(connection)
+        self.pushes.promises.waking.discard(connection)
         for parked in self.connections.pop(connection, {}).values():
             parked.over = True
 

@@ -8,8 +8,10 @@ others have to agree to a lease.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from struct import Struct
 from typing import NamedTuple
 
 from penstock.core.changes import Given, pack_grants
@@ -20,11 +22,14 @@ from penstock.core.records import Kind
 from penstock.core.shard import Shard, Stream
 from penstock.core.views import QueueView, Subscription, Taken, Waiter
 from penstock.wire.batch import Batch
+from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
-from penstock.wire.frames import Flag, Verb, one_grant
+from penstock.wire.frames import FRAME_BYTES, PUSH, Flag, Verb, one_grant
 from penstock.wire.tuples import new_tuple
 
+_PUSH_BYTES, _WRITTEN = FRAME_BYTES + PUSH.size, int(Durability.WRITTEN)
+_STREAM = Struct("<I")  # of a push, the first field
 _GRANT, _POP, _DELIVER = int(Kind.GRANT), int(Verb.POP), int(Verb.DELIVER)
 
 
@@ -43,6 +48,7 @@ class Promises:
     def __init__(self, kernel: Kernel, queues: Queues) -> None:
         self._kernel = kernel
         self._queues = queues
+        self.waking: set[int] = set()  # connections that may be told what will come in a moment
 
     def make(
         self, shard: Shard, stream: Stream, batch: Batch, level: Durability
@@ -62,6 +68,26 @@ class Promises:
             return None
         taker = _taker(view, count, header.length)
         return None if taker is None else self._lease(shard, stream, view, batch, taker)
+
+    def awaited_by(self, push: Buffer) -> int | None:
+        """The connection that what is pushed would be promised to, if nothing is wrong with it, and
+        that wants to know so now; None if there is none, or messages are seen only once they are
+        synced: that takes longer than to wake up."""
+        if not _PUSH_BYTES < len(push) <= EARLY_BYTES or self._kernel.shared:
+            return None
+        (number,) = _STREAM.unpack_from(push, FRAME_BYTES)
+        stream, view = self._kernel.streams.get(number), self._queues.views.get(number)
+        if stream is None or view is None or stream.level != _WRITTEN or stream.totals.coming:
+            return None
+        if view.heads or not stream.plain:
+            return None
+        line: deque[Waiter] | deque[Subscription] = view.waiters or view.subscriptions
+        first = line[0] if line else None
+        if first is None or first.over or first.connection not in self.waking:
+            return None
+        if isinstance(first, Subscription) and (first.paused or first.feeding or not first.credit):
+            return None
+        return first.connection
 
     def _lease(
         self, shard: Shard, stream: Stream, view: QueueView, batch: Batch,

@@ -15,7 +15,7 @@ from penstock.near import BACKLOG, listen_near, widen
 from penstock.node.early import Alone, alone
 from penstock.node.runtime import Runtime
 from penstock.wire.buffers import Buffer
-from penstock.wire.frames import FRAME, Flag, Splitter, Verb, error_frame
+from penstock.wire.frames import FRAME, VERB_AT, Flag, Splitter, Verb, error_frame, frame
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
 from penstock.wire.spares import Spares
 
@@ -27,9 +27,12 @@ NEWCOMERS = 64  # of a cluster: so many more may say who they are, so that other
 HIGH_WATER_BYTES = 4 << 20
 JOIN_BYTES = 16 << 10  # so much is sent as one piece: copying is cheaper than many pieces
 ANSWER_BYTES = 1 << 20  # so much is sent before the next frame is looked at
+AWAKE_US = 450  # a client that gets something more often looks for the next by itself
 OWED_BYTES = 16 << 20  # of one connection: so much is read from the disk for it at a time
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _UNANSWERED = {Verb.CREDIT, Verb.CANCEL}
+_PUSH = int(Verb.PUSH)
+_COMING = frame(Verb.COMING, 0)
 _ENDING = {Verb.HELLO, Verb.CANCEL, Verb.CALL}  # after these, somebody may wait no more
 
 log = logging.getLogger("penstock.node")
@@ -168,6 +171,8 @@ class Connection(asyncio.BufferedProtocol):
         self._let_in = False  # as a client
         self._unanswered = 0
         self._paused_reading = False
+        self._near = False  # on this machine, and not over TCP
+        self._due_us = 0  # when something was to be sent soon
         self._slow = False  # it does not take what is sent
         self._alone: Alone | None = None  # for answers that leave early, if they can
         self._hello: asyncio.TimerHandle | None = None
@@ -180,6 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         connected = self._transport.get_extra_info("socket")
         if connected is not None:
             keep_alive(connected)
+            self._near = connected.family == socket.AF_UNIX
             widen(connected)
             self._alone = alone(self._transport)
         number = self._server.admit(self)
@@ -293,9 +299,11 @@ class Connection(asyncio.BufferedProtocol):
         crowded = self._is_crowded()
         while backlog and not crowded:
             frame = backlog.popleft()
-            if frame[4] not in _UNANSWERED:
+            if frame[VERB_AT] == _PUSH and not backlog and runtime.linger is not None:
+                self._announce(engine.fabric.pushes.promises.awaited_by(frame), now_us)
+            if frame[VERB_AT] not in _UNANSWERED:
                 self._unanswered += 1
-            if frame[4] in _ENDING:
+            if frame[VERB_AT] in _ENDING:
                 runtime.end_early()
                 now_us = runtime.clock.now_us()
             try:
@@ -308,6 +316,19 @@ class Connection(asyncio.BufferedProtocol):
         if crowded or backlog or self._paused_reading:
             self.update_reading()
         runtime.pump()
+
+    def _announce(self, number: int | None, now_us: int) -> None:
+        """Whoever will get what is pushed wakes up while it is worked on: that takes as long."""
+        connection = None if number is None else self._server.connections.get(number)
+        if connection is not None and connection is not self:
+            connection.wake(now_us)
+
+    def wake(self, now_us: int) -> None:
+        """Something will be sent in a moment: tells a client that may be asleep. One that is far
+        away would hear of it too late."""
+        quiet_us, self._due_us = now_us - self._due_us, now_us
+        if self._near and quiet_us > AWAKE_US:
+            self.send_alone(_COMING)
 
     def _fail(self, frame: Buffer) -> None:
         _, verb, _, _, request = FRAME.unpack_from(frame)

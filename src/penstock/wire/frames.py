@@ -25,9 +25,11 @@ from penstock.wire.packing import only_frame, unfilled
 PROTOCOL_VERSION = 1
 MERGED = "merged"  # a feature: the client reads deliveries in which grants share a batch
 LISTS = "lists"  # a feature: the node can be asked where messages of a queue are
+COMING = "coming"  # a feature: the client may be told that something will come in a moment
 MAPS = "maps"  # a feature: the node holds a question for a newer map until there is one
 FRAME = struct.Struct("<IBBHQ")
 FRAME_BYTES = FRAME.size
+VERB_AT = 4  # in a frame
 LARGE_BYTES = 16 << 10  # of a frame that need not be copied out of what was received
 
 
@@ -46,6 +48,7 @@ class Verb(IntEnum):
     CANCEL = 10  # a parked request or a subscription
     EVENT = 11  # node to client: a watched entry changed
     PEER = 12  # node to node, on a link; without a body: I am here
+    COMING = 13  # node to client: something will come in a moment, or else nothing
 
 
 class Flag:
