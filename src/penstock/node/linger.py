@@ -6,6 +6,8 @@ come so soon goes round idle for a short while; if they come later, it sleeps as
 
 Each time round it makes way. A client that was just sent something may have been woken on this very
 core, and would get it only when the loop has gone to sleep, or has had its turn of milliseconds.
+
+That moment is also used to tidy up, if that is due; whether the loop stays awake after it or not.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from penstock.node.tidy import Tidy
 from penstock.way import Way
 
 # A request that comes after 30 is found to have come after 80 to 110 by a loop that had to be woken
@@ -42,6 +45,7 @@ class Linger:
         self._expected_us = _LONGEST_REMEMBERED_US
         self._until_ns = 0
         self._turning = False
+        self.tidy: Tidy | None = None
 
     def requested(self) -> None:
         """A request has come."""
@@ -55,13 +59,19 @@ class Linger:
         self._answered_ns = self._clock()
         if self._expected_us < LONGEST_US:
             self._until_ns = self._answered_ns + LONGEST_US * 1000
-            if not self._turning:
-                self._turning = True
-                self._loop.call_soon(self._turn)
+        elif self.tidy is None or not self.tidy.is_due():
+            return
+        if not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        if self._clock() < self._until_ns and self._idle():
+        self._turning = self._idle()
+        if not self._turning:
+            return
+        if self.tidy is not None and self.tidy.is_due():
+            self.tidy.collect()
+        self._turning = self._clock() < self._until_ns
+        if self._turning:
             self._way.make()
             self._loop.call_soon(self._turn)
-        else:
-            self._turning = False

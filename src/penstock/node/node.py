@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import signal
@@ -27,6 +26,7 @@ from penstock.node.identity import Address, Identity, read_identity
 from penstock.node.life import hand_over, settle_in
 from penstock.node.runtime import Runtime
 from penstock.node.server import Server
+from penstock.node.tidy import Tidy
 from penstock.store.journal import MAX_SPARES, SEGMENT_BYTES
 
 DEFAULT_HOST = "127.0.0.1"
@@ -34,11 +34,6 @@ DEFAULT_PORT = 7411
 RESERVED_FILES = 128  # for data files, the loop, and connections that are refused
 SETTLE_SECONDS = 10.0  # a node that is new to its cluster waits so long for it before it is used
 SWITCH_SECONDS = 0.0005  # a thread that comes back from the disk must not wait long for the loop
-# Objects that are new, less those that went: at work, a collection looks at up to three times as
-# many, and nobody is answered meanwhile. Of 5,000 it takes up to 4 ms, of 400 a tenth of one. What
-# survives lives on for a second, until it is synced, or for long: old ones are looked at seldom.
-YOUNG_OBJECTS = (400, 10_000, 100)
-
 
 _PACE = Pace(prepared=MAX_SPARES)
 _EMBEDDED_PACE = Pace()  # a program that has a fabric inside has other uses for the disk
@@ -211,6 +206,11 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_end.append(tell)
 
+    def own_process(self) -> None:
+        """Nothing else is done in this process: its settings are now those that a node wants."""
+        tune_process()
+        self._runtime.tidy(Tidy())
+
     @property
     def url(self) -> str:
         """What clients connect to."""
@@ -226,7 +226,7 @@ async def serve(config: Config, started: Callable[[Node], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Node(config) as node:
-        tune_process()
+        node.own_process()
         node.when_failed(stop.set)
         started(node)
         await stop.wait()
@@ -260,9 +260,6 @@ def tune_process() -> None:
     """Settings of the whole process that keep it fast and the tail of latencies short."""
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed_memory()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*YOUNG_OBJECTS)
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:

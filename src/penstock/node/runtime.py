@@ -13,6 +13,7 @@ from penstock.machine import may_spin
 from penstock.node.clock import Clock
 from penstock.node.early import Early, SendAlone, is_answer, may_leave
 from penstock.node.linger import Linger
+from penstock.node.tidy import Tidy
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
 from penstock.store.flush import INLINE_BYTES, Flush, Sync
@@ -67,6 +68,11 @@ class Runtime:
         self._stopping = False
         self._stopped = False
         self.failed: BaseException | None = None  # a defect: nothing is done any more
+
+    def tidy(self, tidy: Tidy) -> None:
+        """From now on, garbage is collected when there is nothing else to do."""
+        if self.linger is not None:
+            self.linger.tidy = tidy
 
     def end_early(self) -> None:
         """Nothing leaves early of what is under way: somebody may wait for it no more. What has
