@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.system import Body, Client
 
 PARTIES = 2  # producers, and as many consumers
@@ -87,7 +85,7 @@ async def consume_numbered(client: Client, given: dict[str, Any]) -> dict[str, A
     """Counts how often each number comes, into the file `seen`."""
     board = Board(Path(given["board"]))
     patience = Patience(board)
-    seen = np.zeros(given["n"] * PARTIES, np.uint8)
+    seen = bytearray(given["n"] * PARTIES)
     count = last = 0
     end = time.monotonic() + given["seconds"] + 2 * _LOST_SECONDS
 
@@ -102,5 +100,9 @@ async def consume_numbered(client: Client, given: dict[str, Any]) -> dict[str, A
         return patience.lasts(bool(delivered)) and time.monotonic() < end
 
     await client.consume(sink)
-    seen.tofile(given["seen"])
+    _keep(seen, Path(given["seen"]))
     return {"n": count, "last": last}
+
+
+def _keep(seen: bytearray, path: Path) -> None:
+    path.write_bytes(seen)

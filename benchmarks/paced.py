@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.system import Body, Client
-from penstock.cli.benchmarks.latency import wake_on_time
+from penstock.cli.benchmarks.waking import wake_on_time
 
 _DUE = struct.Struct("<Q")
 _LEAD_NS = 1_000_000_000  # before the first message: consumers listen by then

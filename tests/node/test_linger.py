@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 from penstock.node.linger import LONGEST_US, Linger
+from penstock.node.tidy import Tidy
 from penstock.way import Way
 
 TURN_US = 4
@@ -22,9 +23,18 @@ class Loop:
         self.idle = True
         self.given = 0  # times that it made way
         self.others_ns = 0  # how long others have the core then
+        self.due = False  # whether it should tidy up
+        self.tidied = 0  # how often it did
         clock = lambda: self.now_ns  # noqa: E731
         loop = cast(asyncio.AbstractEventLoop, self)
         self.linger = Linger(loop, lambda: self.idle, clock, Way(clock, self._give))
+
+    def is_due(self) -> bool:
+        return self.due
+
+    def collect(self) -> None:
+        self.tidied += 1
+        self.due = False
 
     def _give(self) -> None:
         self.given += 1
@@ -111,3 +121,33 @@ def test_others_who_take_the_core_for_long_do_not_get_it_each_time():
     for _ in range(2000):
         loop.exchange(20)
     assert 0 < loop.given < 2000 // 20
+
+
+def test_it_tidies_up_when_that_is_due_and_sleeps():
+    loop = Loop()
+    loop.linger.tidy = cast(Tidy, loop)
+    assert loop.exchange(5000) == 0
+    loop.due = True
+    assert loop.exchange(5000) == 1
+    assert loop.tidied == 1
+
+
+def test_it_tidies_up_once_while_it_stays_awake():
+    loop = Loop()
+    loop.linger.tidy = cast(Tidy, loop)
+    for _ in range(40):
+        loop.exchange(20)
+    loop.due = True
+    assert loop.exchange(20) > 1
+    assert loop.tidied == 1
+
+
+def test_it_does_not_tidy_up_while_a_thread_is_at_work():
+    loop = Loop()
+    loop.linger.tidy = cast(Tidy, loop)
+    loop.due, loop.idle = True, False
+    loop.exchange(5000)
+    assert loop.tidied == 0
+    loop.idle = True
+    loop.exchange(5000)
+    assert loop.tidied == 1

@@ -127,7 +127,7 @@ def test_frames(made: bytes, golden: str) -> None:
 def test_numbers_of_verbs_never_change() -> None:
     assert {verb.name: verb.value for verb in Verb} == {
         "HELLO": 1, "PUSH": 2, "POP": 3, "SETTLE": 4, "FETCH": 5, "SUBSCRIBE": 6, "CREDIT": 7,
-        "DELIVER": 8, "CALL": 9, "CANCEL": 10, "EVENT": 11, "PEER": 12,
+        "DELIVER": 8, "CALL": 9, "CANCEL": 10, "EVENT": 11, "PEER": 12, "COMING": 13,
     }  # fmt: skip
     assert [Settle.ACK, Settle.NACK, Settle.EXTEND, Settle.DEAD] == [1, 2, 3, 4]
     assert [PopMode.LEASE, PopMode.PEEK, PopMode.PEEK_DEAD] == [0, 1, 2]

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import InvalidError, TooLargeError
 from penstock.wire import packing
 from penstock.wire.arrow import column_parts, encode_arrow, places
-from penstock.wire.growth import Layout, Numbers
+from penstock.wire.growth import Layout
 from penstock.wire.limits import MAX_KEY_BYTES
+from penstock.wire.numeric import Ints, Longs, np
 
 COLUMNS = ("value", "key", "timestamp", "headers")
 PIECE_ROWS = 1 << 16
@@ -57,7 +56,7 @@ class ArrowRows:
         """A sealed batch."""
         return encode_arrow(*self._columns, timestamp_us=timestamp_us, **settings)
 
-    def partitions(self, layout: Layout, unkeyed: Callable[[], int]) -> Numbers:
+    def partitions(self, layout: Layout, unkeyed: Callable[[], int]) -> Longs:
         """The partition of each."""
         column = self._columns[1]
         assert column is not None
@@ -71,7 +70,7 @@ class ArrowRows:
             found[missing] = unkeyed()
         return found
 
-    def grouped(self, groups: Sequence[int] | Numbers) -> Iterator[tuple[int, ArrowRows]]:
+    def grouped(self, groups: Sequence[int] | Longs) -> Iterator[tuple[int, ArrowRows]]:
         """One batch for each group, its rows in their order."""
         numbers = np.asarray(groups)
         if numbers.max() < 1 << 16:
@@ -158,7 +157,7 @@ def _keys(column: pa.Array | None) -> pa.Array | None:
     return keys
 
 
-def _lengths(column: pa.Array) -> npt.NDArray[np.int32]:
+def _lengths(column: pa.Array) -> Ints:
     return np.diff(places(column))
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
 from penstock.client.settle import Settler, refused_of
 from penstock.client.steps import Steps
 from penstock.core.runs import full, mask_of, rows_of
@@ -15,6 +13,7 @@ from penstock.errors import InvalidError, LeaseLostError, ProtocolError
 from penstock.wire.batch import MAX_BASE_BITS, Batch, Columns
 from penstock.wire.columns import Longs, Rows
 from penstock.wire.frames import COUNT, FRAME_BYTES, GRANT, GrantHead, Settle, SettleItem
+from penstock.wire.numeric import np
 from penstock.wire.plain import read_batch
 from penstock.wire.tuples import new_tuple
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-
 from penstock.client.delivery import Granted, Merged, Part, read_grants
 from penstock.client.inputs import check_name
 from penstock.client.producer import shard_of
@@ -28,6 +26,7 @@ from penstock.wire.messages import (
     Unreserve,
     pack,
 )
+from penstock.wire.numeric import np
 
 _read_parts = decoder(list[ReservedPart])
 _read_reservation = decoder(Reservation | None)

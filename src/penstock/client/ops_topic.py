@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-import numpy as np
-
 from penstock.client.inputs import milliseconds, moment_us
 from penstock.client.requests import ANY, Request, Resend
 from penstock.client.spread import ask_owners, for_each, join_figures
@@ -30,6 +28,7 @@ from penstock.wire.messages import (
     StreamStats,
 )
 from penstock.wire.messages import Request as Call
+from penstock.wire.numeric import np
 
 _HEAD_END = FRAME_BYTES + FETCH_HEAD.size
 _LENGTH_AT = slice(4, 8)  # of a batch

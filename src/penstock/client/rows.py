@@ -7,13 +7,12 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-import numpy as np
-
 from penstock.client.inputs import check_headers, key_column, moment_us
 from penstock.errors import InvalidError
 from penstock.wire.batch import HEADER_BYTES
 from penstock.wire.encode import encode_batch, seal_values
-from penstock.wire.growth import Layout, Numbers
+from penstock.wire.growth import Layout
+from penstock.wire.numeric import Longs, np
 from penstock.wire.packing import lengths_of, pack_part, total_of
 
 BATCH_BYTES = 1 << 20
@@ -41,10 +40,10 @@ class PushedRows(Protocol):
     def encode(self, timestamp_us: int, **settings: Any) -> bytearray:
         """A sealed batch; `settings` are those of `encode_batch`."""
 
-    def partitions(self, layout: Layout, unkeyed: Callable[[], int]) -> Sequence[int] | Numbers:
+    def partitions(self, layout: Layout, unkeyed: Callable[[], int]) -> Sequence[int] | Longs:
         """The partition of each; those without a key go to one that is asked for."""
 
-    def grouped(self, groups: Sequence[int] | Numbers) -> Iterator[tuple[int, Self]]:
+    def grouped(self, groups: Sequence[int] | Longs) -> Iterator[tuple[int, Self]]:
         """One batch for each group, its rows in their order."""
 
 
@@ -79,7 +78,7 @@ class Rows(NamedTuple):
         of_key = layout.partition_of
         return [number if key is None else of_key(key) for key in self.keys]
 
-    def grouped(self, groups: Sequence[int] | Numbers) -> Iterator[tuple[int, Rows]]:
+    def grouped(self, groups: Sequence[int] | Longs) -> Iterator[tuple[int, Rows]]:
         """One batch for each group, its rows in their order."""
         members: dict[int, list[int]] = {}
         for row, group in enumerate(groups):
@@ -122,7 +121,7 @@ class PackedRows:
         """The partition of each."""
         return [unkeyed()] * self.messages
 
-    def grouped(self, groups: Sequence[int] | Numbers) -> Iterator[tuple[int, PackedRows]]:
+    def grouped(self, groups: Sequence[int] | Longs) -> Iterator[tuple[int, PackedRows]]:
         """They have no keys to be told apart by: all go where the first does."""
         yield int(groups[0]), self
 

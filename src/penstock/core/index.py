@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
+from penstock.wire.numeric import np
 
 _WALK = 4096  # messages of one walk, so that a grant ends in one step
 _FOLLOWERS = 64  # batches that one grant takes along, for the same reason

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
+from penstock.wire.numeric import Rows, np
 
 
 def full(count: int) -> int:
@@ -80,13 +79,13 @@ def cut(run: Run, messages: int) -> tuple[Run, Run | None]:
     )
 
 
-def rows_of(mask: int) -> npt.NDArray[np.intp]:
+def rows_of(mask: int) -> Rows:
     """The numbers of the bits that are set, ascending."""
     packed = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
     return np.flatnonzero(np.unpackbits(packed, bitorder="little"))
 
 
-def mask_of(rows: npt.NDArray[np.intp]) -> int:
+def mask_of(rows: Rows) -> int:
     """The mask in which these bits are set; they may come in any order, and more than once."""
     bits = np.zeros(int(rows.max()) + 1 if len(rows) else 0, np.uint8)
     bits[rows] = 1

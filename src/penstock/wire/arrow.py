@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.wire.batch import HEADER_BYTES, Columns
 from penstock.wire.buffers import Buffer
 from penstock.wire.columns import padded
 from penstock.wire.encode import seal_batch
-from penstock.wire.packing import Ints
+from penstock.wire.numeric import Ints, np
 
 if TYPE_CHECKING:
     from penstock.wire.batch import Batch

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import numpy as np
 import xxhash
 
 from penstock.errors import DamagedError, ProtocolError, TooLargeError
@@ -21,6 +20,7 @@ from penstock.wire import packing
 from penstock.wire.buffers import Buffer, pad8
 from penstock.wire.columns import BinaryColumn, Longs, Rows, padded
 from penstock.wire.limits import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, MAX_PRIORITY
+from penstock.wire.numeric import np
 from penstock.wire.tuples import new_tuple
 
 if TYPE_CHECKING:

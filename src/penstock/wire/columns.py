@@ -5,15 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.wire import packing
 from penstock.wire.buffers import ZEROS, Buffer, pad8
-from penstock.wire.packing import Ints as Ints
+from penstock.wire.numeric import Ints, np
+from penstock.wire.numeric import Longs as Longs
+from penstock.wire.numeric import Rows as Rows
 
-Longs = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 _WORD = 0xFFFF_FFFF
 _FEW = 16  # below this NumPy's fixed cost is larger than a plain loop's
 

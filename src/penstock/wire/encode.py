@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from penstock.errors import InvalidError, TooLargeError
 from penstock.wire import codec as codecs
@@ -23,6 +22,7 @@ from penstock.wire.batch import (
     seal_in_place,
 )
 from penstock.wire.limits import MAX_BATCH_MESSAGES, MAX_PRIORITY, MAX_RAW_BYTES
+from penstock.wire.numeric import np
 
 _pack_headers = msgspec.msgpack.Encoder().encode
 

@@ -15,12 +15,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import xxhash
 
+from penstock.wire.numeric import Longs, np
+
 HASH_BITS = 32
-Numbers = npt.NDArray[np.int64]
 ANY_GENERATION = 0xFFFFFFFF  # of a batch that is meant for its partition, whatever its keys are
 
 
@@ -104,7 +103,7 @@ class Layout:
             return (hashed * self.initial) >> HASH_BITS
         return self._numbers[bisect_right(self._lows, hashed) - 1]
 
-    def partitions_of(self, keys: Iterable[bytes], count: int) -> Numbers:
+    def partitions_of(self, keys: Iterable[bytes], count: int) -> Longs:
         """Who has each of these keys now; there are `count` of them."""
         digests = np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, count)
         hashed = digests >> np.uint64(HASH_BITS)

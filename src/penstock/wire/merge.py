@@ -10,11 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-import numpy as np
-
 from penstock.wire.batch import HEADER, HEADER_BYTES, MAGIC, VERSION, Columns, seal
 from penstock.wire.buffers import Buffer, pad8
 from penstock.wire.columns import pack_binary, pack_nullable, padded
+from penstock.wire.numeric import np
 
 MERGE_FROM = 8  # fewer batches in a row are cheaper as they are
 MERGE_BYTES = 4096  # a larger batch is not worth copying

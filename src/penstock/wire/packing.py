@@ -14,13 +14,9 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.errors import ProtocolError, TooLargeError
 from penstock.wire.buffers import ZEROS, Buffer, pad8
-
-Ints = npt.NDArray[np.int32]
+from penstock.wire.numeric import Ints, np
 
 PURE = bool(os.environ.get("PENSTOCK_PURE"))  # nothing that is compiled is used
 COMPILED = False  # whether the compiled module is used

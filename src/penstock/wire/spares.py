@@ -10,8 +10,6 @@ import sys
 from collections import deque
 from functools import cache
 
-import numpy as np
-
 from penstock.wire.packing import unfilled
 
 LEAST_BYTES = 256 << 10  # smaller ones stay with the process when they are freed
@@ -29,7 +27,7 @@ def settle_heap() -> None:
     Values of a kilobyte come twice as fast by it. The block is never used, and costs nothing; once
     a process is enough. Where the C library is another one, nothing changes.
     """
-    np.empty(SETTLING_BYTES, np.uint8)
+    bytes(SETTLING_BYTES)
 
 
 class Spares:

@@ -6,15 +6,14 @@ import multiprocessing
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 
 from penstock import Fabric, connect
 from penstock.cli.benchmarks.figures import Figures, latencies
 from penstock.cli.benchmarks.settings import Settings
+from penstock.cli.benchmarks.waking import wake_on_time
 
 PACE_PER_SECOND = 1000
 _WARM_UP = 100
@@ -87,12 +86,6 @@ class Latency:
                     process.join()
             queue.delete()
         return latencies(name, taken)
-
-
-def wake_on_time() -> None:
-    """Lets sleeps of this process end when they should, where the system allows that."""
-    with suppress(OSError):
-        Path("/proc/self/timerslack_ns").write_text("1")
 
 
 def paced(count: int, size: int) -> Iterator[bytes]:
