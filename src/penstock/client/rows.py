@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from penstock.client.inputs import check_headers, key_column, moment_us
@@ -12,8 +13,8 @@ from penstock.errors import InvalidError
 from penstock.wire.batch import HEADER_BYTES
 from penstock.wire.encode import encode_batch, seal_values
 from penstock.wire.growth import Layout
-from penstock.wire.numeric import Longs, np
-from penstock.wire.packing import lengths_of, pack_part, total_of
+from penstock.wire.numeric import Longs
+from penstock.wire.packing import pack_part, total_of
 
 BATCH_BYTES = 1 << 20
 """A batch is closed when its values reach this. What a consumer receives, checks and copies out is
@@ -210,8 +211,8 @@ class RowSource:
 def _fitting(values: list[bytes]) -> list[bytes]:
     """As many of the first values as make one batch; at least one."""
     if len(values) > 1 and _size(values) > BATCH_BYTES:
-        ends = np.cumsum(lengths_of(values), dtype=np.int64)
-        return values[: max(1, int(np.searchsorted(ends, BATCH_BYTES)))]
+        ends = list(accumulate(map(len, values)))
+        return values[: max(1, bisect_left(ends, BATCH_BYTES))]
     return values
 
 
