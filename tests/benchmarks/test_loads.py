@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ from benchmarks import paced
 from benchmarks.loads import again_and_again, bodies
 from benchmarks.mixed import Board
 from benchmarks.systems.rabbitmq_client import Confirms
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_bodies_have_their_size_and_small_ones_differ() -> None:
@@ -99,3 +103,13 @@ def test_confirms_in_any_order_are_counted_once(seed: int) -> None:
             confirms.confirm(tag, multiple)
         model |= set(range(1, tag + 1)) if multiple else {tag}
         assert confirms.confirmed == len(model)
+
+
+@pytest.mark.parametrize("system", ["penstock_node", "redis_streams", "beanstalkd"])
+def test_clients_that_are_compared_do_not_load_numpy(system: str) -> None:
+    """It starts a thread that would have a core of the server's for a tenth of a second."""
+    ask = f"import sys, benchmarks.client, benchmarks.systems.{system}; print('numpy' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", ask], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "False"

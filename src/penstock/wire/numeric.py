@@ -1,7 +1,7 @@
 """numpy, once it is needed.
 
 A process that pushes and pops single messages does without: it starts in two thirds of the time,
-and with 20 MB less. Above all, loading numpy starts a thread of its mathematics on each core, which
+and with 12 MB less. Above all, loading numpy starts a thread of its mathematics on each core, which
 then looks for work without a pause for a tenth of a second; requests were held up by it meanwhile.
 
 `from penstock.wire.numeric import np`, and nothing of it while a module is loaded.
