@@ -108,7 +108,8 @@ def test_confirms_in_any_order_are_counted_once(seed: int) -> None:
 @pytest.mark.parametrize("system", ["penstock_node", "redis_streams", "beanstalkd"])
 def test_clients_that_are_compared_do_not_load_numpy(system: str) -> None:
     """It starts a thread that would have a core of the server's for a tenth of a second."""
-    ask = f"import sys, benchmarks.client, benchmarks.systems.{system}; print('numpy' in sys.modules)"
+    loads = f"import sys, benchmarks.client, benchmarks.systems.{system}"
+    ask = f"{loads}; print('numpy' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", ask], capture_output=True, text=True, check=True, cwd=ROOT
     )
