@@ -409,9 +409,21 @@ def test_what_was_stored_is_told_whatever_fails(fabric: Any) -> None:
 
 
 def test_a_full_queue_says_how_full(fabric: Any) -> None:
-    queue = fabric.queue("small", max_messages=10)
+    # On one shard, so that the node that is asked knows of all its messages, also of a cluster's.
+    queue = fabric.queue("small", max_messages=10, ordered=True)
     with pytest.raises(LimitError, match="has 0 messages of at most 10: no room for 11, ever"):
         queue.push_many([b"x"] * 11)
     queue.push_many([b"x"] * 8)
     with pytest.raises(LimitError, match="has 8 messages of at most 10: no room for 3 more"):
         queue.push_many([b"x"] * 3)
+    assert queue.stats()["messages"] == 8
+
+
+def test_no_node_takes_more_than_a_queue_may_have(fabric: Any) -> None:
+    queue, stored = fabric.queue("small", max_messages=10), 0
+    with pytest.raises(LimitError, match="of at most 10: no room for"):
+        for _ in range(3 * 10):  # a cluster's node may not have the copies of the others' yet
+            queue.push_many([b"x"])
+            stored += 1
+    assert 10 <= stored <= 3 * 10
+    assert queue.stats()["messages"] == stored
