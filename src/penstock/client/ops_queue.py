@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from penstock.client.delivery import Part, read_grants
@@ -18,7 +19,7 @@ from penstock.client.settle import Settler, ack_items, flush_settler, settle, st
 from penstock.client.spread import ask_all, ask_owners, for_each
 from penstock.client.state import QueueState
 from penstock.client.steps import Steps, ask, decoder
-from penstock.errors import InvalidError
+from penstock.errors import InvalidError, NotFoundError
 from penstock.wire.frames import PopMode, Settle, SettleItem
 from penstock.wire.messages import (
     Delete,
@@ -183,5 +184,10 @@ def release(queue: QueueState, ids: Iterable[bytes | str]) -> Steps[list[str]]:
 
 
 def delete(queue: QueueState) -> Steps[bool]:
-    """Deletes the queue and all its messages; whether it was there."""
-    return ask(Delete("queue", queue.name, queue.info.namespace), _read_bool)
+    """Deletes the queue and all its messages; whether it was there. What was acked through this
+    object is committed before: such acks would be refused afterwards."""
+    if queue._settler.busy:
+        with suppress(NotFoundError):  # another has deleted it meanwhile
+            yield from flush_settler(queue._settler)
+    was_there = yield from ask(Delete("queue", queue.name, queue.info.namespace), _read_bool)
+    return bool(was_there)
