@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from penstock.client.spin import Spin
 from penstock.client.transport import SocketTransport, _unsent
 from penstock.errors import ProtocolError, UnavailableError
 from penstock.machine import may_spin
-from penstock.wire.frames import Verb, frame
+from penstock.wire.frames import VERB_AT, Verb, frame
 
 LARGE = 5 << 20
 
@@ -52,6 +54,14 @@ def receive(transport: SocketTransport, count: int, each_s: float = 5) -> list[b
     while len(frames) < count:
         frames += transport.receive(each_s)
     return [bytes(each) for each in frames]
+
+
+def receive_until(transport: SocketTransport, size: int) -> list[bytes]:
+    """All frames until one of that size."""
+    frames: list[bytes] = []
+    while not frames or len(frames[-1]) != size:
+        frames += receive(transport, 1)
+    return frames
 
 
 def test_parts_arrive_as_one(peer):
@@ -219,6 +229,45 @@ def test_what_is_announced_may_be_the_end(peer):
     peer.socket.close()
     with pytest.raises(UnavailableError):
         receive(peer.transport, 2)
+
+
+@pytest.mark.parametrize("size", [17, 40_000, 200_000, LARGE])
+def test_what_is_announced_may_have_begun(peer, size):
+    """What a large frame holds is never taken for frames, whatever came before it."""
+    forged = frame(Verb.DELIVER, 9, 0, b"x" * 284)
+    large = frame(Verb.DELIVER, 1, 0, (forged * (size // len(forged) + 1))[:size])
+    sender = threading.Thread(target=peer.socket.sendall, args=(COMING + large,))
+    sender.start()
+    frames = [each for each in receive_until(peer.transport, len(large)) if each != COMING]
+    sender.join()
+    assert frames == [large]
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(0, 150_000)), max_size=8),
+    st.lists(st.integers(0, 600_000), max_size=6),
+)
+def test_frames_are_whole_wherever_they_are_cut_and_whatever_is_announced(sizes, cuts):
+    frames = [
+        COMING if size is None else frame(Verb.DELIVER, at, 0, COMING * (size // len(COMING)))
+        for at, size in enumerate(sizes)
+    ]
+    stream, received = b"".join(frames), []
+    edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    with contextlib.closing(Peer()) as peer:
+        for first, last in pairwise(edges):
+            sender = threading.Thread(target=peer.socket.sendall, args=(stream[first:last],))
+            sender.start()
+            received += peer.transport.receive(0)  # some of it, perhaps before the rest
+            while sender.is_alive():
+                received += peer.transport.receive(0.01)
+            sender.join()
+        peer.socket.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(UnavailableError):  # the end
+            while True:
+                received += peer.transport.receive(5)
+    wanted = [each for each in frames if each != COMING]
+    assert [bytes(each) for each in received if each[VERB_AT] != Verb.COMING] == wanted
 
 
 def test_nobody_listens():

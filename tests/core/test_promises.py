@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.core.harness import Answer, Node
 
+from penstock.client.push import extra_bytes
 from penstock.core.records import Kind
 from penstock.errors import StorageError
 from penstock.wire import messages as m
@@ -178,9 +179,12 @@ def test_a_release_of_what_is_delayed_outlives_a_crash(node: Node) -> None:
     assert values(again, queue) == [(b"a", 1)]
 
 
-def awaited_by(node: Node, queue: int, size: int = 1) -> int | None:
-    batch = encode_batch([bytes(size)], timestamp_us=1)
-    push = frame(Verb.PUSH, 1, 0, PUSH.pack(queue, 0, 0, 0, 0) + bytes(batch))
+def awaited_by(
+    node: Node, queue: int, size: int = 1, due_us: int = 0, extra: bytes = b""
+) -> int | None:
+    batch = encode_batch([bytes(size)], timestamp_us=1, due_us=due_us)
+    body = PUSH.pack(queue, 0, 0, 0, len(extra)) + extra + bytes(batch)
+    push = frame(Verb.PUSH, 1, 0, body)
     return node.fabric.pushes.promises.awaited_by(push)
 
 
@@ -192,6 +196,9 @@ def test_who_will_get_a_push_is_known_before(node: Node, verb: Verb) -> None:
     node.pop(queue, 10, wait_ms=1000, verb=verb, connection=2)
     assert awaited_by(node, queue) == 2
     assert awaited_by(node, queue, 10_000) is None, "it takes longer than to wake up"
+    assert awaited_by(node, queue, due_us=-20_000) is None, "it comes later"
+    assert awaited_by(node, queue, due_us=20_000) is None
+    assert awaited_by(node, queue, extra=extra_bytes(PushExtra(b"id", True))) is None, "it is held"
     assert awaited_by(node, queue + 1) is None
     assert node.fabric.pushes.promises.awaited_by(b"short") is None
     node.push(queue, [b"a"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from tests.node.conftest import NodeProcess
 from tests.node.conftest import node as node
@@ -9,7 +11,7 @@ from tests.node.early_answers import compiled
 from tests.node.raw import RawClient
 
 from penstock.machine import may_spin
-from penstock.wire.frames import COMING, POP, Verb
+from penstock.wire.frames import COMING, POP, Verb, frame
 
 pytestmark = [
     compiled,
@@ -50,3 +52,22 @@ def test_who_waits_for_a_sync_is_not_told(node: NodeProcess) -> None:
             for _ in range(5):
                 queue.push(b"one")
                 assert client.next_frame()[0] == Verb.DELIVER
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.001])
+def test_what_follows_is_read_as_it_was_sent(node: NodeProcess, delay: float) -> None:
+    """Also what is large, and was there before the consumer looked."""
+    large = [b"A" * 500_000, frame(Verb.DELIVER, 9, 0, b"x" * 284) * 1000]
+    with node.connect() as producer, node.connect() as consumer:
+        queue, found = producer.queue("q", durability="written"), []
+        queue.push(b"first")
+        for message in consumer.queue("q", create=False).consume(idle_timeout=5.0, prefetch=10):
+            found.append(message.value)
+            message.ack()
+            if len(found) == 31:
+                break
+            if len(found) % 3 == 1:  # the consumer is busy meanwhile
+                queue.push(b"small", delay=delay)
+                for value in large:
+                    queue.push(value)
+    assert Counter(found) == Counter([b"first", *[b"small", *large] * 10])

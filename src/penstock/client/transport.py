@@ -159,8 +159,8 @@ class SocketTransport:
 
     def _receive_announced(self, frames: list[bytearray], spin: Spin) -> list[bytearray]:
         """The node has said that more comes in a moment: with that, if it does."""
-        if frames:
-            return frames
+        if frames or self._splitter.buffer() is not None:
+            return frames  # something has come, or a large frame has begun to
         into, receive = self._scratch, self._socket.recv_into
         try:
             count = spin.wait_announced(lambda: receive(into, 0, _NOW))

@@ -21,7 +21,7 @@ from penstock.core.queues import MAX_FEEDING, Queues
 from penstock.core.records import Kind
 from penstock.core.shard import Shard, Stream
 from penstock.core.views import QueueView, Subscription, Taken, Waiter
-from penstock.wire.batch import Batch
+from penstock.wire.batch import DUE_AT, HEADER_BYTES, Batch
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -29,7 +29,7 @@ from penstock.wire.frames import FRAME_BYTES, PUSH, Flag, Verb, one_grant
 from penstock.wire.tuples import new_tuple
 
 _PUSH_BYTES, _WRITTEN = FRAME_BYTES + PUSH.size, int(Durability.WRITTEN)
-_STREAM = Struct("<I")  # of a push, the first field
+_DUE = Struct("<q")
 _GRANT, _POP, _DELIVER = int(Kind.GRANT), int(Verb.POP), int(Verb.DELIVER)
 
 
@@ -73,9 +73,11 @@ class Promises:
         """The connection that what is pushed would be promised to, if nothing is wrong with it, and
         that wants to know so now; None if there is none, or messages are seen only once they are
         synced: that takes longer than to wake up."""
-        if not _PUSH_BYTES < len(push) <= EARLY_BYTES or self._kernel.shared:
+        if not _PUSH_BYTES + HEADER_BYTES < len(push) <= EARLY_BYTES or self._kernel.shared:
             return None
-        (number,) = _STREAM.unpack_from(push, FRAME_BYTES)
+        number, _, _, _, extra = PUSH.unpack_from(push, FRAME_BYTES)
+        if extra or _DUE.unpack_from(push, _PUSH_BYTES + DUE_AT)[0]:
+            return None  # it may be held, or stored before; or it is not due
         stream, view = self._kernel.streams.get(number), self._queues.views.get(number)
         if stream is None or view is None or stream.level != _WRITTEN or stream.totals.coming:
             return None

@@ -36,6 +36,7 @@ HEADER = struct.Struct("<4sIQIIqQ BBBB I QQ qq II II")
 _STAMP = struct.Struct("<QIIq")
 _COUNT = struct.Struct("<I")
 _COUNT_AT = 44
+DUE_AT = 72
 _CHECKSUM = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<QQQ")
 

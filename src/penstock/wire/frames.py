@@ -350,6 +350,7 @@ class Splitter:
 
         ProtocolError if a length is impossible: the connection is beyond repair.
         """
+        assert self._frame is None, "the rest of a frame would be taken for frames"
         if not self._head and (whole := only_frame(data)) is not None:
             return [whole]
         frames: list[bytearray] = []
