@@ -31,5 +31,7 @@ class Tidy:
         return gc.get_count()[0] >= AT_REST
 
     def collect(self) -> None:
-        """What is new, and garbage."""
-        gc.collect(0)
+        """What is new, and garbage; once in a while, what survived that, too: no collection comes
+        by itself as long as there are moments of rest."""
+        _, young, old = gc.get_count()
+        gc.collect(0 if young <= _YOUNG_COLLECTIONS else 1 if old <= _OLD_COLLECTIONS else 2)
