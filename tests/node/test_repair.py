@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
 from pathlib import Path
@@ -21,14 +22,16 @@ def nodes(tmp_path: Path) -> Nodes:
     return Nodes(tmp_path)
 
 
-def break_bytes(folder: Path, found: bytes) -> None:
-    """Changes a byte in the middle of these, wherever a journal of a node has them."""
+def break_bytes(folder: Path, found: bytes) -> int:
+    """Changes a byte in the middle of these, wherever journals of a node have them; how often."""
+    broken = 0
     for journal in folder.glob("j-*"):
-        at = journal.read_bytes().find(found)
-        if at >= 0:
+        for at in re.finditer(re.escape(found), journal.read_bytes()):
             with journal.open("r+b") as file:
-                file.seek(at + len(found) // 2)
+                file.seek(at.start() + len(found) // 2)
                 file.write(b"\xff")
+            broken += 1
+    return broken
 
 
 def restart(nodes: Nodes) -> str:
@@ -41,11 +44,13 @@ def restart(nodes: Nodes) -> str:
 
 
 def settled_owner(nodes: Nodes, shard: int) -> int:
-    """Who owns a shard, once shards move no more; 0 before: after a restart they are shared out."""
-    known = nodes.map(1)
-    owned = Counter(place.owner for place in known.shards)
+    """Who owns a shard, once shards move no more and all nodes know it; 0 before: after a restart
+    they are shared out, and a node may have an older map than the others."""
+    maps = [nodes.map(number) for number in nodes.processes]
+    owned = Counter(place.owner for place in maps[0].shards)
     even = len(owned) == len(nodes.processes) and max(owned.values()) - min(owned.values()) <= 1
-    return known.owner_of(shard) if even else 0
+    agreed = len({known.version for known in maps}) == 1
+    return maps[0].owner_of(shard) if even and agreed else 0
 
 
 def test_readers_get_what_was_written(nodes: Nodes) -> None:
@@ -60,7 +65,7 @@ def test_readers_get_what_was_written(nodes: Nodes) -> None:
         url = restart(nodes)
         owner = wait_for(lambda: settled_owner(nodes, shard), 60.0)
         folder = nodes.processes[owner].data
-        break_bytes(folder, VALUES[7])
+        assert break_bytes(folder, VALUES[7])
         with penstock.connect(url) as fabric:
             batches = list(fabric.topic("t").read(0))
         assert [value for batch in batches for value in batch.values] == VALUES
