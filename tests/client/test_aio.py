@@ -293,6 +293,32 @@ def test_a_node_that_comes_back_is_found_again(tmp_path):
     in_loop(test())
 
 
+def test_a_loop_left_while_there_is_no_node_takes_no_message(tmp_path):
+    async def test() -> None:
+        async with Node(Config(str(tmp_path / "data"), port=0)) as node:
+            host, port = node.address
+            fabric = await aio.connect(f"{host}:{port}", timeout=10)
+            queue = await fabric.queue("q")
+            consumer = queue.consume()
+            await queue.push(b"before")
+            await (await anext(consumer)).ack(wait=True)
+        while fabric._connection._wire is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        leaving = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        async with Node(Config(str(tmp_path / "data"), host, port)):
+            await leaving
+            await queue.push(b"after")
+            message = await queue.pop(timeout=5)
+            assert message is not None
+            assert (message.value, message.deliveries) == (b"after", 1)
+            await message.ack(wait=True)
+            assert (await queue.stats())["dead"] == 0
+            await fabric.close()
+
+    in_loop(test())
+
+
 def test_without_a_node_calls_end_at_their_deadline(tmp_path):
     async def test() -> None:
         async with Node(Config(str(tmp_path / "data"), port=0)) as node:

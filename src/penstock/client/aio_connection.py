@@ -147,8 +147,9 @@ class AsyncConnection:
 
     def cancel(self, request_id: int) -> None:
         """Tells the node that nobody waits for a request or subscription any more."""
+        packed = self._protocol.cancel_frame(request_id)  # an outage ends a subscription as well
         if self._wire is not None:
-            self._wire.send([self._protocol.cancel_frame(request_id)])
+            self._wire.send([packed])
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """What still arrives for a cancelled subscription is late."""
