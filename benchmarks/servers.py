@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from pwd import getpwnam
 
@@ -76,9 +80,18 @@ class Server:
 
     def await_port(self, port: int) -> None:
         """Returns when something listens; RuntimeError if it ends before, or takes too long."""
+        self._await(socket.AF_INET, ("127.0.0.1", port))
+
+    def await_socket(self, path: Path) -> None:
+        """The same of a Unix socket."""
+        self._await(socket.AF_UNIX, str(path))
+
+    def _await(self, family: socket.AddressFamily, address: str | tuple[str, int]) -> None:
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and self._popen.poll() is None:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            with suppress(OSError), socket.socket(family) as probe:
+                probe.settimeout(1)
+                probe.connect(address)
                 return
             time.sleep(_POLL_SECONDS)
         tail = self.log.read_bytes()[-1000:].decode(errors="replace")
@@ -100,6 +113,22 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def socket_folder(name: str) -> Path:
+    """Where a server may listen beside its port: as Penstock's clients, those whose library can
+    go the way that does not pass through TCP. The paths of such sockets must be short."""
+    folder = _sockets() / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@cache
+def _sockets() -> Path:
+    made = Path(tempfile.mkdtemp(prefix="peers-"))
+    made.chmod(0o755)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 def library_path(module: str) -> dict[str, str]:

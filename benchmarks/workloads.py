@@ -40,15 +40,16 @@ class Amounts:
     queues: tuple[int, ...] = (10, 100, 1000, 10_000)
     logs: tuple[int, ...] = (32 * MIB, 256 * MIB)
     seconds: float = 15.0
+    first: int = 20  # a push of one so many-th of the messages comes first, and is not counted
     enough: float = 1.0  # seconds; a push that took less is done again with more messages
-    most_times: int = 20
+    most_times: int = 100
     most_bytes: int = 512 * MIB
     passes: int = 3  # of push and pop at most, until they took so long together: the median counts
     lasting: float = 3.0  # seconds; a fraction of one says more of the machine than of a system
 
     def growth(self, size: int, count: int, seconds: float) -> int:
         """How many times as many messages to push, after so many took so long."""
-        wanted = self.enough / max(seconds, 1e-3)
+        wanted = self.enough / max(seconds, 1e-6)
         return max(1, min(self.most_times, self.most_bytes // (size * count), int(wanted)))
 
 
@@ -110,6 +111,7 @@ def throughput(system: System, amounts: Amounts, size: int, label: str) -> Figur
     count = amounts.small if size <= 1024 else max(amounts.large_bytes // size, 4)
     if system.moves_only:
         return _floors(system, amounts, size, count, label)
+    _pushed(system, amounts, size, max(count // amounts.first, 4))  # the first is slow for all
     push = _pushed(system, amounts, size, count)
     if push["n"] == count and (times := amounts.growth(size, count, push["seconds"])) > 1:
         count *= times
@@ -183,12 +185,21 @@ def end_to_end(system: System, amounts: Amounts, rate: int) -> Figures:
 
 
 def mixed(system: System, amounts: Amounts) -> Figures:
-    """Two producers and two consumers; the rate at which different messages came through."""
+    """Two producers and two consumers; the rate at which different messages came through. Again
+    with more of them if that was over soon."""
+    figures, seconds = _mixed(system, amounts, amounts.mixed)
+    times = amounts.growth(SMALL, PARTIES * amounts.mixed, seconds)
+    if times > 1 and not figures["mixed/lost"].value:
+        figures, _ = _mixed(system, amounts, times * amounts.mixed)
+    return figures
+
+
+def _mixed(system: System, amounts: Amounts, count: int) -> tuple[Figures, float]:
     board = data_folder() / "board"
     board.unlink(missing_ok=True)
     Board(board)
     seen = [data_folder() / f"seen-{number}" for number in range(PARTIES)]
-    given = {"n": amounts.mixed, "seconds": 2 * amounts.seconds, "board": str(board)}
+    given = {"n": count, "seconds": 2 * amounts.seconds, "board": str(board)}
     consumers = [
         Job(
             "consume_numbered", {**given, "seen": str(path), "reset": not number}, number, PARTIES
@@ -204,11 +215,12 @@ def mixed(system: System, amounts: Amounts) -> Figures:
     sent = sum(run["n"] for run in runs[PARTIES:])
     begun = min(run["begun"] for run in runs[PARTIES:])
     seconds = (max(run["last"] for run in runs[:PARTIES]) - begun) / 1e9
-    return {
+    figures = {
         "mixed": Figure(different / max(seconds, 1e-9), RATE),
         "mixed/lost": Figure(float(sent - different), COUNT),
         "mixed/duplicates": Figure(float(counts.sum() - different), COUNT),
     }
+    return figures, seconds
 
 
 def queue_cost(system: System, amounts: Amounts) -> Figures:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.install import Needs, debian_folder
-from benchmarks.servers import Server, first_line
+from benchmarks.servers import Server, first_line, socket_folder
 from benchmarks.system import MIB, Body, Client, Sink, System
 
 
@@ -28,19 +28,20 @@ class Beanstalkd(System):
 
     @property
     def settings(self) -> str:
-        return f"binary log (-b), -f {self.variant}, -z 2 MiB"
+        return f"binary log (-b), -f {self.variant}, -z 2 MiB, Unix socket"
 
     def _binary(self) -> Path:
         return debian_folder(self.module) / "usr/bin/beanstalkd"
 
     def start(self, fresh: bool = True) -> None:
-        folder, port = self.place(fresh)
-        argv: list[str | Path] = [self._binary(), "-l", "127.0.0.1", "-p", str(port)]
+        folder, _ = self.place(fresh)
+        address = socket_folder(self.name) / "socket"
+        argv: list[str | Path] = [self._binary(), "-l", f"unix:{address}"]
         argv += ["-b", folder, "-f", self.variant, "-z", str(2 * MIB)]
         server = Server(argv, folder.with_suffix(".log"))
         self.servers.append(server)
-        self.endpoint = str(port)
-        server.await_port(port)
+        self.endpoint = str(address)
+        server.await_socket(address)
 
     def version(self) -> str:
         return first_line([self._binary(), "-v"], self.module)
@@ -54,8 +55,7 @@ class BeanstalkClient(Client):
     async def open(self) -> None:
         import greenstalk
 
-        address = ("127.0.0.1", int(self.place.endpoint))
-        self._connection = greenstalk.Client(address, encoding=None)
+        self._connection = greenstalk.Client(self.place.endpoint, encoding=None)
         self._timed_out = greenstalk.TimedOutError
 
     async def close(self) -> None:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.install import Needs, jars_folder
 from benchmarks.servers import Server, free_port
-from benchmarks.system import MIB, Body, Client, Sink, System
+from benchmarks.system import MIB, Body, Client, Sink, System, chunks
 
 TOPIC, GROUP = "q", "g"
 VERSION = "4.1.0"
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAQ"  # any id of 16 bytes
-HEAP = "-Xmx1g"  # as Kafka's own start script
+# As Kafka's own start scripts.
+HEAP = ("-Xmx1g", "-Xms1g")
+COLLECTOR = (
+    "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+)  # fmt: skip
 LARGEST = 8 * MIB
 IDLE_SECONDS = 0.05
 FIRST_USE_SECONDS = 20
-POLLED = 500
+POLLED, PRODUCED = 5000, 500
 
 _DURABLE = {
     "default": "handed to the kernel, synced when it sees fit; Kafka counts on its replicas",
@@ -50,10 +55,13 @@ class KafkaBroker(System):
 
     @property
     def settings(self) -> str:
-        return f"one KRaft broker, acks all, {_FLUSH[self.variant]}, {HEAP}"
+        return (
+            f"one KRaft broker, acks all, {_FLUSH[self.variant]}, "
+            f"offset commits without linger, {' '.join(HEAP)}, G1"
+        )
 
     def _java(self, main: str, *arguments: str | Path) -> list[str | Path]:
-        return ["java", HEAP, "-cp", f"{jars_folder(self.module)}/*", main, *arguments]
+        return ["java", *HEAP, *COLLECTOR, "-cp", f"{jars_folder(self.module)}/*", main, *arguments]
 
     def start(self, fresh: bool = True) -> None:
         folder, port = self.place(fresh)
@@ -77,6 +85,7 @@ controller.listener.names=CONTROLLER
 log.dirs={folder}/data
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
+group.coordinator.append.linger.ms=0
 message.max.bytes={LARGEST}
 auto.create.topics.enable=false
 {flush}"""
@@ -104,7 +113,11 @@ class KafkaClient(Client):
         self._produce_with(linger=5)
 
     def _produce_with(self, linger: int) -> None:
-        settings = {"acks": "all", "linger.ms": linger, "message.max.bytes": LARGEST}
+        settings = {
+            "acks": "all", "linger.ms": linger, "message.max.bytes": LARGEST,
+            "delivery.report.only.error": True,
+            "queue.buffering.max.messages": 1_000_000,
+        }  # fmt: skip
         self._linger = linger
         self._producer = self._library.Producer({**self._server, **settings})
 
@@ -135,12 +148,12 @@ class KafkaClient(Client):
     def _confirmed(self, error: Any, _message: Any) -> None:
         self._errors += error is not None
 
-    def _produce(self, name: str, body: bytes) -> None:
-        while True:
-            try:
-                self._producer.produce(name, body, on_delivery=self._confirmed)
-                return
-            except BufferError:  # the queue of the library is full
+    def _produce(self, name: str, bodies: Sequence[bytes]) -> None:
+        left = [{"value": body} for body in bodies]
+        while left:
+            self._producer.produce_batch(name, left, on_delivery=self._confirmed)
+            left = [{"value": each["value"]} for each in left if "_error" in each]
+            if left:  # there was no room for these
                 self._producer.poll(0.1)
 
     def _finish(self) -> None:
@@ -149,11 +162,10 @@ class KafkaClient(Client):
 
     async def push_all(self, bodies: Iterable[bytes]) -> int:
         count = 0
-        for body in bodies:
-            self._produce(TOPIC, body)
-            count += 1
-            if count & 255 == 0:
-                self._producer.poll(0)
+        for chunk in chunks(bodies, self.window(PRODUCED)):
+            self._produce(TOPIC, chunk)
+            count += len(chunk)
+            self._producer.poll(0)
         self._finish()
         return count
 
@@ -163,8 +175,7 @@ class KafkaClient(Client):
     async def push_due(self, bodies: list[bytes]) -> None:
         if self._linger:
             self._produce_with(linger=0)
-        for body in bodies:
-            self._produce(TOPIC, body)
+        self._produce(TOPIC, bodies)
         self._producer.poll(0)
 
     async def prepare(self) -> None:
@@ -212,8 +223,11 @@ class KafkaClient(Client):
             polled = [first, *consumer.consume(POLLED, 0)] if first is not None else []
             found = [each for each in polled if not each.error()]
             wanted = sink([each.value() for each in found])
-            if found:
-                consumer.commit(asynchronous=False)
+            if found and wanted:
+                consumer.commit(asynchronous=True)
+        reached = consumer.position(consumer.assignment())
+        if reached[0].offset >= 0:  # something came
+            consumer.commit(offsets=reached, asynchronous=False)
 
     async def make_queue(self, name: str) -> None:
         await self._make(name, 1)
@@ -221,7 +235,7 @@ class KafkaClient(Client):
     async def push_to(self, name: str, body: bytes) -> None:
         if self._linger:
             self._produce_with(linger=0)
-        self._produce(name, body)
+        self._produce(name, [body])
         self._finish()
 
 

@@ -57,6 +57,7 @@ class NatsClient(Client):
 
     _connection: Any = None
     _stream: Any
+    uvloop = True
     _pull: Any = None
 
     async def open(self) -> None:

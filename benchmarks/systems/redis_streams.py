@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.install import Needs, debian_folder
-from benchmarks.servers import Server, first_line, library_path
+from benchmarks.servers import Server, first_line, library_path, socket_folder
 from benchmarks.system import Body, Client, Sink, System, chunks
 
 KEY, GROUP, FIELD = "q", "g", b"b"
@@ -38,15 +38,17 @@ class RedisStreams(System):
 
     @property
     def settings(self) -> str:
-        return f'appendonly yes, appendfsync {self.variant}, save ""'
+        return f'appendonly yes, appendfsync {self.variant}, save "", Unix socket'
 
     def _binary(self) -> Path:
         return debian_folder(self.module) / "usr/bin/redis-server"
 
     def start(self, fresh: bool = True) -> None:
         folder, port = self.place(fresh)
+        self.endpoint = str(socket_folder(self.name) / "socket")
         options = {
-            "bind": "127.0.0.1", "port": str(port), "dir": str(folder), "daemonize": "no",
+            "bind": "127.0.0.1", "port": str(port), "unixsocket": self.endpoint,
+            "dir": str(folder), "daemonize": "no",
             "appendonly": "yes", "appendfsync": self.variant, "save": "",
         }  # fmt: skip
         argv: list[str | Path] = [self._binary()]
@@ -54,7 +56,6 @@ class RedisStreams(System):
             argv += [f"--{name}", value]
         server = Server(argv, folder / "log", env=library_path(self.module))
         self.servers.append(server)
-        self.endpoint = str(port)
         server.await_port(port)
 
     def version(self) -> str:
@@ -62,14 +63,14 @@ class RedisStreams(System):
 
 
 class RedisClient(Client):
-    """XADD in pipelines, XREADGROUP and XACK of many at once."""
+    """XADD in pipelines; XACK of many and the next XREADGROUP in one."""
 
     _redis: Any = None
 
     async def open(self) -> None:
         import redis
 
-        self._redis = redis.Redis(host="127.0.0.1", port=int(self.place.endpoint), protocol=2)
+        self._redis = redis.Redis(unix_socket_path=self.place.endpoint, protocol=2)
         self._redis.ping()
 
     async def close(self) -> None:
@@ -101,17 +102,21 @@ class RedisClient(Client):
 
     async def consume(self, sink: Sink) -> None:
         count = self.window(PIPELINE)
+        taken: list[bytes] = []
         wanted = True
         while wanted:
-            found = self._redis.xreadgroup(
+            pipeline = self._redis.pipeline(transaction=False)
+            if taken:
+                pipeline.xack(KEY, GROUP, *taken)
+            pipeline.xreadgroup(
                 GROUP, f"c{self.place.number}", {KEY: ">"}, count=count, block=IDLE_MS
             )
-            if not found:
-                wanted = sink(())
-                continue
-            entries = found[0][1]
+            found = pipeline.execute()[-1]
+            entries = found[0][1] if found else []
             wanted = sink([fields[FIELD] for _, fields in entries])
-            self._redis.xack(KEY, GROUP, *[ident for ident, _ in entries])
+            taken = [ident for ident, _ in entries]
+        if taken:
+            self._redis.xack(KEY, GROUP, *taken)
 
     async def make_queue(self, name: str) -> None:
         self._redis.xgroup_create(name, GROUP, id="0", mkstream=True)

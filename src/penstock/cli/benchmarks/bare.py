@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import cast
 
+from penstock.near import listen_near, widen
 from penstock.node.node import run_loop
 
 PIPE_HEAD = struct.Struct("<4s??2xQ")  # what to do, whether to sync, fresh pages, how many bytes
@@ -83,8 +84,13 @@ async def _echo(kind: str, path: Path) -> None:
             return _Echo()
         return _WrittenEcho(fd) if kind == "written" else _SyncedEcho(fd)
 
-    server = await asyncio.get_running_loop().create_server(connected, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(connected, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    near = listen_near("127.0.0.1", port)
+    if near is not None:
+        await loop.create_unix_server(connected, sock=near)
+    print(port, flush=True)
     await server.serve_forever()
 
 
@@ -117,11 +123,15 @@ def _open(path: Path, flags: int = 0) -> int:
 
 
 def _pipe(path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        print(server.getsockname()[1], flush=True)
+    with socket.create_server(("127.0.0.1", 0)) as far:
+        port = far.getsockname()[1]
+        server = listen_near("127.0.0.1", port) or far
+        server.setblocking(True)
+        print(port, flush=True)
         while True:
             connection, _ = server.accept()
             with connection:
+                widen(connection)
                 head = connection.recv(PIPE_HEAD.size, socket.MSG_WAITALL)
                 if len(head) == PIPE_HEAD.size:
                     _serve(connection, path, *PIPE_HEAD.unpack(head))

@@ -1,4 +1,5 @@
-"""Floors: the same bytes with nothing of Penstock between the ends. They are the yardstick."""
+"""Floors: the same bytes with nothing of Penstock between the ends, the same way from one to the
+other. They are the yardstick."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from penstock.cli.benchmarks.bare import LOAD, PIPE_COUNT, PIPE_HEAD, STORE
 from penstock.cli.benchmarks.figures import RATE, Figure, Figures, latencies
 from penstock.cli.benchmarks.processes import Child
 from penstock.cli.benchmarks.settings import Settings
+from penstock.near import connect_near
 from penstock.wire.batch import Batch
 from penstock.wire.encode import encode_batch
 
@@ -50,9 +52,11 @@ class Floors:
 
     @contextmanager
     def _connected(self, kind: str) -> Iterator[socket.socket]:
-        with socket.create_connection(("127.0.0.1", self.start(kind)), 60.0) as connection:
+        address = "127.0.0.1", self.start(kind)
+        with connect_near(*address) or socket.create_connection(address, 60.0) as connection:
             connection.settimeout(None)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.family == socket.AF_INET:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield connection
 
     def round_trips(self, kind: str, name: str) -> Figures:
