@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,11 @@ from penstock.core.liveness import grown_partition
 from penstock.embedded import Inline, embed
 from penstock.engine import maintenance
 from penstock.engine.recovery import open_engine
-from penstock.store.disk import Disk
+from penstock.store.disk import Disk, DiskError
+from penstock.store.files import Limits
 from penstock.store.journal import MAX_SPARES
 from penstock.testing import FakeClock, MemoryDisk
+from penstock.wire.buffers import Buffer
 
 SEGMENT = 256 << 10
 NEVER = maintenance.Pace(checkpoint_bytes=1 << 40, checkpoint_records=1 << 40)
@@ -82,6 +84,61 @@ def deleted_by_steps(inline: Inline, disk: CarefulDisk) -> list[int]:
             step.run()
             deleted.append(disk.deleted - before)
             maintenance.end_step(None, clock.now_us())
+
+
+class FullForCopies(MemoryDisk):
+    """Has no room for what the cleaner copies, nor for the header of its file."""
+
+    full = False
+
+    def write(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
+        if self.full and name.startswith("s-"):
+            raise DiskError("no space left", full=True)
+        super().write(name, offset, parts)
+
+
+def work_off(inline: Inline) -> None:
+    """Does what there is to do, until something fails or nothing is left."""
+    maintenance, now_us = inline.engine.maintenance, inline.clock.now_us()
+    failures = maintenance.failures
+    while maintenance.failures == failures:
+        inline.run()
+        if (step := maintenance.next_step(now_us)) is None:
+            return
+        try:
+            step.run()
+        except DiskError as error:
+            maintenance.end_step(error, now_us)
+        else:
+            maintenance.end_step(None, now_us)
+
+
+def test_cleaning_goes_on_once_a_full_disk_has_room() -> None:
+    disk, clock = FullForCopies(), FakeClock()
+    pace = NEVER._replace(limits=Limits(keep_journal=0))
+    engine = open_engine(disk, clock.now_us(), 1, shards=4, segment_bytes=SEGMENT, pace=pace)
+    inline = Inline(engine, disk, clock)
+    with embed(inline, 5.0, "default") as fabric:
+        with inline.changed:  # the background keeps out
+            disk.full = True
+            fabric.queue("q").push_many([b"%d" % n + b"x" * 1000 for n in range(1000)], batch=50)
+            for _ in range(5):
+                work_off(inline)
+                clock.advance(maintenance.RETRY_US / 1e6)
+            assert (engine.maintenance.failures, engine.maintenance.cleaned_files) == (5, 0)
+            assert engine.maintenance.cleaner._targets == {}
+            disk.full = False
+            work_off(inline)
+            assert engine.maintenance.cleaned_files >= 3
+            engine.maintenance.want_checkpoint()
+            work_off(inline)
+        on_disk = {name for name in disk.files if name.startswith("s-")}
+        assert on_disk == {file.name for file in engine.files.all() if file.kind == "s"}
+    clock.advance(1)
+    again = open_engine(disk, clock.now_us(), 1, segment_bytes=SEGMENT, pace=NEVER)
+    with embed(Inline(again, disk, clock), 5.0, "default") as fabric:
+        values = [message.value for message in fabric.queue("q").pop_many(2000)]
+        assert sorted(int(value.rstrip(b"x")) for value in values) == list(range(1000))
 
 
 def sections_of_steps(inline: Inline) -> list[dict[str, bytes]]:

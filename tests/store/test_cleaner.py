@@ -223,6 +223,58 @@ def test_an_abandoned_job_changes_nothing(batch_of, action: str) -> None:
     assert sorted(table.values(disk)) == expected
 
 
+class NoRoomDisk(MemoryDisk):
+    """Makes empty files, and refuses what is to be in those of the cleaner from an offset on."""
+
+    room = 0
+    full = keeps = False
+
+    def write(self, name, offset, parts):
+        if self.full and name.startswith("s") and offset >= self.room:
+            raise DiskError("full", full=True)
+        super().write(name, offset, parts)
+
+    def delete(self, name):
+        if self.keeps:
+            raise DiskError("delete failed")
+        super().delete(name)
+
+    def segments(self) -> list[str]:
+        return sorted(name for name in self.files if name.startswith("s"))
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("room", [0, 1])  # not even for the header, or for that alone
+def test_a_full_disk_is_tried_again_and_nothing_stays_of_it(
+    batch_of, room: int, keeps: bool
+) -> None:
+    disk = NoRoomDisk()
+    files, table = world(disk, batch_of, [(1, 2, 700)] * 20, 4096)
+    sealed = [file.number for file in files.all() if file.sealed]
+    expected = sorted(table.values(disk))
+    cleaner = Cleaner(disk, files, DIRECTORY)
+    disk.room, disk.full, disk.keeps = room, True, keeps
+    for _ in range(4):
+        job = cleaner.clean(sealed[0])
+        with pytest.raises(DiskError, match="full"):
+            drive(job, table)
+        job.abandon()
+        assert not cleaner._targets, "what is to be copied is held"
+    assert len(disk.segments()) == (4 if keeps else 0)
+    disk.full = disk.keeps = False
+    drive(cleaner.clean(sealed[0]), table)
+    assert sorted(table.values(disk)) == expected
+    # A restart knows as much of them: those that a checkpoint is to let go, and the one in use.
+    files = table.files = Files.load(files.dump())
+    assert files.orphans(disk.names()) == []
+    dead = {files[number].name for number in files.victims(EAGER) if not files[number].live}
+    assert dead == {files[sealed[0]].name, *disk.segments()[:-1]}
+    cleaner = Cleaner(disk, files, DIRECTORY)
+    drive(cleaner.clean(sealed[1]), table)
+    assert sorted(table.values(disk)) == expected
+    assert [target.name for target in cleaner._targets.values()] == disk.segments()[-1:]
+
+
 def test_damage_in_a_victim_is_told_and_not_copied(batch_of) -> None:
     disk = MemoryDisk()
     files, table = world(disk, batch_of, [(1, 1, 100)] * 3, 1 << 20)

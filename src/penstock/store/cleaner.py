@@ -18,12 +18,13 @@ that could not be read were not copied.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.store.disk import Disk
+from penstock.store.disk import Disk, DiskError
 from penstock.store.files import DataFile, Files
 from penstock.store.locations import SHARD, file_name, locate
 from penstock.store.record import (
@@ -132,14 +133,14 @@ class Cleaner:
         """End the job: its copies count, or its targets are never appended to again."""
         self._running = None
         for target in targets:
+            current = self._targets.get(target.shard) is target
+            if failed and current:  # with what it holds, also if it never came to be a file
+                del self._targets[target.shard]
             if target.number not in self.files:
                 if not target.exists:
                     continue
                 self.files.add(DataFile(target.number, SHARD, target.shard))
             file = self.files[target.number]
-            current = self._targets.get(target.shard) is target
-            if failed and current:
-                del self._targets[target.shard]
             file.sealed = failed or not current
             target.counted = True
             if not failed:
@@ -170,6 +171,11 @@ class CleanJob:
             if self._victim_used:
                 self._items = scan(self._disk, self._victim_name, end=self._victim_used)
         self._round = []
+        with self._or_undone():
+            self._read_round()
+        return bool(self._round)
+
+    def _read_round(self) -> None:
         size = 0
         for item in self._items:
             if isinstance(item, Damage):
@@ -179,7 +185,6 @@ class CleanJob:
                 size += item.length
                 if size >= ROUND_BYTES or len(self._round) >= ROUND_RECORDS:
                     break
-        return bool(self._round)
 
     def choose(self, owner: Owner) -> None:
         """Ask the owner what is live, and say where it will go."""
@@ -200,15 +205,17 @@ class CleanJob:
             self._copy_one(record, live, target)
             touched[target.number] = target
         self._chosen = []
-        for target in touched.values():
-            self._write(target)
+        with self._or_undone():
+            for target in touched.values():
+                self._write(target)
 
     def sync(self) -> None:
         """Make all copies durable."""
-        for target in self._targets.values():
-            self._disk.sync(target.name)
-        if self._targets:
-            self._disk.sync_names()
+        with self._or_undone():
+            for target in self._targets.values():
+                self._disk.sync(target.name)
+            if self._targets:
+                self._disk.sync_names()
 
     def finish(self) -> list[Move]:
         """Count the copies as files of the store; the moves are for the owner to apply."""
@@ -218,6 +225,21 @@ class CleanJob:
     def abandon(self) -> None:
         """Give up after a DiskError: no move happened, and what was copied is dead."""
         self._cleaner.release(list(self._targets.values()), failed=True)
+
+    @contextmanager
+    def _or_undone(self) -> Iterator[None]:
+        """After a DiskError the files that this job has made are deleted: nothing refers to them,
+        and a job that is tried every few seconds would fill what room there is. One that cannot be
+        deleted goes with a checkpoint, as any file without live messages."""
+        try:
+            yield
+        except DiskError:
+            for target in self._targets.values():
+                if target.exists and not target.counted:
+                    with suppress(DiskError):
+                        self._disk.delete(target.name)
+                        target.exists = False
+            raise
 
     def _copy_one(self, record: Record, live: Live, target: _Target) -> None:
         assert record.payload is not None
@@ -238,9 +260,9 @@ class CleanJob:
     def _write(self, target: _Target) -> None:
         if not target.exists:
             self._disk.create(target.name)
+            target.exists = True  # whatever becomes of its header: there is a file to let go
             header = FileHeader(SHARD, target.number, target.shard, self._cleaner.directory, 0)
             self._disk.write(target.name, 0, (header.pack(),))
-            target.exists = True
         self._disk.write(target.name, target.written, target.parts)
         target.written = target.used
         target.parts = []
