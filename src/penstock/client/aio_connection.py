@@ -306,6 +306,7 @@ class AsyncConnection:
             welcome = read_welcome(await greeting)
             check_same(self._welcome, welcome)
             self._check_open()
+            wire.check_open()
         except BaseException as error:
             greeting.cancel()
             given_up = isinstance(error, asyncio.CancelledError) and self._lost is not None

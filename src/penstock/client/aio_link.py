@@ -66,6 +66,7 @@ class Link:
                 await dial(wire, self.address)
                 wire.send([hello_frame(self._hello)])
                 welcome = read_welcome(await greeting)
+                wire.check_open()
         except (OSError, TimeoutError, ProtocolError) as error:
             host, port = self.address
             self._fail(wire, UnavailableError(f"cannot connect to {host}:{port}: {said(error)}"))

@@ -100,6 +100,12 @@ class Wire(asyncio.BufferedProtocol):
         """Waits until the peer has read, or is lost."""
         await self._writable.wait()
 
+    def check_open(self) -> None:
+        """UnavailableError if it has ended: that may be before whoever waited for its first frame
+        is awake."""
+        if self._error is not None:
+            raise UnavailableError(self._error.message)
+
     async def closed(self) -> None:
         """After `close`: waits until everything was sent and the socket is closed, or a second."""
         with contextlib.suppress(TimeoutError):
