@@ -99,12 +99,24 @@ class AsyncConnection:
         return None
 
     async def start(self, request: Request) -> Pending:
-        """Sends a request. Waits only while too many are in flight, or the node does not read."""
-        while self._wire is not None and self._wire.crowded:
-            await self._wire.writable()
+        """Sends a request. Waits only while too many are in flight, or the node does not read;
+        DeadlineError if that takes too long."""
+        if self._wire is not None and self._wire.crowded:
+            await self._until_writable()
         if self._in_line or self._protocol.room <= self._admitted:
             await self._stand_in_line()
         return self.start_now(request)
+
+    async def _until_writable(self) -> None:
+        """Waits until the node has read what is on its way, or is lost."""
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                while self._wire is not None and self._wire.crowded:
+                    await self._wire.writable()
+        except TimeoutError:
+            text = f"not sent within {self.timeout_s:g} s, as the node does not read"
+            raise self._late(text, began, "the node reads nothing") from None
 
     async def _stand_in_line(self) -> None:
         """Waits for a place among the requests in flight; first come, first served."""
@@ -166,13 +178,17 @@ class AsyncConnection:
                 if not pending.done:
                     self.abandon(pending)
             if not pending.done:
-                error = DeadlineError(f"no answer within {seconds:g} s")
-                if self._wire is None:
-                    error = DeadlineError(self._no_connection())
-                elif self._heard_s < began:  # it has said nothing at all: look for it anew
-                    self._wire.close(UnavailableError("the node is silent"))
-                raise error
+                raise self._late(f"no answer within {seconds:g} s", began, "the node is silent")
         return pending.result()
+
+    def _late(self, text: str, began: float, why: str) -> DeadlineError:
+        """The time of a call is up that began then. A node that has said nothing at all since is
+        looked for anew."""
+        if self._wire is None:
+            return DeadlineError(self._no_connection())
+        if self._heard_s < began:
+            self._wire.drop(UnavailableError(why))
+        return DeadlineError(text)
 
     async def arrival(self, subscription: Subscription, idle_timeout: float | None) -> bool:
         """Waits until a subscription has something; False when it was idle for too long.

@@ -135,3 +135,10 @@ class Wire(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
         self._ended(self, error)
+
+    def drop(self, error: PenstockError) -> None:
+        """As `close`, of a peer that may never read what was not sent yet: it is not kept."""
+        self._out.clear()
+        self.close(error)
+        if self._transport is not None:
+            self._transport.abort()
