@@ -185,7 +185,7 @@ class Connection:
                     self._reading.release()
                     if self._followers:
                         self._wake_followers()
-            elif not self._follow(waitable, deadline):
+            elif not self._follow(waitable, deadline, patience_s):
                 return waitable.done
         return True
 
@@ -245,12 +245,18 @@ class Connection:
             transport.leave()
 
     def poll(self) -> None:
-        """Takes in what has arrived, if nobody else reads; never waits."""
+        """Takes in what has arrived, if nobody else reads; does not wait for it.
+
+        If the connection is lost and something is in flight, makes an attempt at another when that
+        is due: perhaps nobody else will, and the node is to hear of acks. PenstockError if in vain.
+        """
         if self._protocol.in_flight and self._reading.acquire(blocking=False):
             try:
                 transport = self._transport
                 if transport is not None:
                     self._receive(transport, 0.0)
+                elif self._error is None and (made := self._dialer.connect_once()) is not None:
+                    self._install(*made)
             finally:
                 self._reading.release()
                 if self._followers:
@@ -297,13 +303,15 @@ class Connection:
         transport.close()
 
     def _read(self, deadline: float, patience_s: float) -> bool:
+        transport = self._transport
+        if transport is None:
+            deadline = max(deadline, time.monotonic() + patience_s)
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
         self._check_open()
-        transport = self._transport
         if transport is None:
-            self._restore(max(deadline, time.monotonic() + patience_s))
+            self._restore(deadline)
         else:
             self._receive(transport, remaining)
         return True
@@ -325,7 +333,9 @@ class Connection:
             self._drop(transport)
             raise
 
-    def _follow(self, waitable: Waitable, deadline: float) -> bool:
+    def _follow(self, waitable: Waitable, deadline: float, patience_s: float) -> bool:
+        if self._transport is None:  # who reads makes one
+            deadline = max(deadline, time.monotonic() + patience_s)
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
@@ -345,24 +355,23 @@ class Connection:
 
     def _restore(self, deadline: float) -> None:
         """Connects and sends again what is in flight; only by whoever reads."""
-        transport, welcome = self._dialer.connect(deadline)
-        with self._sending:
-            self._install(transport, welcome)
+        self._install(*self._dialer.connect(deadline))
 
     def _install(self, transport: Transport, welcome: Welcome) -> None:
-        try:
-            self._check_open()
-            check_same(self._welcome, welcome)
-        except PenstockError as error:
-            transport.close()
-            self._end(error)
-            raise
-        self._welcome = welcome
-        self._protocol.welcome(welcome)
-        self._transport = transport
-        self.connects += 1
-        for pending in self._protocol.resend(time.monotonic()):
-            self._send(pending)
+        with self._sending:
+            try:
+                self._check_open()
+                check_same(self._welcome, welcome)
+            except PenstockError as error:
+                transport.close()
+                self._end(error)
+                raise
+            self._welcome = welcome
+            self._protocol.welcome(welcome)
+            self._transport = transport
+            self.connects += 1
+            for pending in self._protocol.resend(time.monotonic()):
+                self._send(pending)
 
     def _end(self, error: PenstockError) -> None:
         if self._error is None:

@@ -13,6 +13,7 @@ from penstock.errors import ClosedError, DeadlineError, UnavailableError
 from penstock.wire.messages import Hello, Welcome
 
 Dial = Callable[[float], Transport]
+_BRIEFLY_S = 1.0  # for an attempt that nobody waits for: it keeps others from theirs
 
 
 class Dialer:
@@ -23,6 +24,8 @@ class Dialer:
         self._hello = hello
         self._stopped = threading.Event()
         self.strikes = 0
+        self._in_vain = 0  # attempts of `connect_once` since there was a connection
+        self._again_s = 0.0  # when it may try next
 
     def stop(self) -> None:
         """Ends a `connect` under way with ClosedError."""
@@ -38,12 +41,28 @@ class Dialer:
             if self.strikes:
                 self._pause(deadline, lost)
             self.strikes += 1
+            self._again_s = time.monotonic() + pause_s(self.strikes)
             try:
                 return self._attempt(deadline)
             except ClosedError:  # there is nothing to wait for
                 raise
             except UnavailableError as error:
                 lost = error
+
+    def connect_once(self) -> tuple[Transport, Welcome] | None:
+        """One short attempt, for what nobody waits for; None if it is too soon after the last one.
+
+        There are the same pauses as in `connect`, but nobody sleeps through them here; and whoever
+        calls `connect` next does not pay for what was in vain. UnavailableError: it was.
+        """
+        now = time.monotonic()
+        if now < self._again_s:
+            return None
+        self._in_vain += 1
+        self._again_s = now + pause_s(self._in_vain + self.strikes)
+        made = self._attempt(now + _BRIEFLY_S)
+        self.strikes += 1
+        return made
 
     def _pause(self, deadline: float, lost: UnavailableError | None) -> None:
         seconds = pause_s(self.strikes)
@@ -62,7 +81,9 @@ class Dialer:
             while not (frames := transport.receive(max(until - time.monotonic(), 0.001))):
                 if time.monotonic() >= until:
                     raise UnavailableError("the node did not answer the greeting")
-            return transport, read_welcome(frames)
+            welcome = read_welcome(frames)
+            self._in_vain = 0
+            return transport, welcome
         except BaseException:
             transport.close()
             raise
