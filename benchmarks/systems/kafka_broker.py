@@ -25,7 +25,9 @@ COLLECTOR = (
 LARGEST = 8 * MIB
 IDLE_SECONDS = 0.05
 FIRST_USE_SECONDS = 20
-POLLED, PRODUCED = 5000, 500
+POLLED, PRODUCED, ACKED = 5000, 500, 5000
+# As they come, the library pauses for a second whenever 100,000 messages wait in it.
+FETCHED = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 1}
 
 _DURABLE = {
     "default": "handed to the kernel, synced when it sees fit; Kafka counts on its replicas",
@@ -182,17 +184,20 @@ class KafkaClient(Client):
         partition = self._library.TopicPartition(TOPIC, self.place.number)
         self._consumer = self._library.Consumer({
             **self._server, "group.id": GROUP, "enable.auto.commit": False,
-            "auto.offset.reset": "earliest", "fetch.message.max.bytes": LARGEST,
+            "auto.offset.reset": "earliest", **FETCHED,
         })  # fmt: skip
-        await self._first_use(partition)
+        self._begin = await self._first_use(partition)
+        self._consumer.get_watermark_offsets(partition, timeout=FIRST_USE_SECONDS)  # connects
 
-    async def _first_use(self, partition: Any) -> None:
-        """The first use of a group takes long, and the broker may not answer for it yet."""
+    async def _first_use(self, partition: Any) -> Any:
+        """Where the group is. Its first use takes long, and the broker may not answer for it yet:
+        an assignment that has to ask for itself waits for a second."""
         until = time.monotonic() + FIRST_USE_SECONDS
         while True:
             try:
-                self._consumer.committed([partition], timeout=FIRST_USE_SECONDS)
-                return
+                [begin] = self._consumer.committed([partition], timeout=FIRST_USE_SECONDS)
+                begin.offset = max(begin.offset, 0)
+                return begin
             except self._library.KafkaException:
                 if time.monotonic() > until:
                     raise
@@ -202,7 +207,7 @@ class KafkaClient(Client):
         if self._consumer is None:
             await self.prepare()
         if not self._consumer.assignment():
-            self._consumer.assign([self._library.TopicPartition(TOPIC, self.place.number)])
+            self._consumer.assign([self._begin])
         return self._consumer
 
     async def pop_one(self) -> Body:
@@ -216,15 +221,17 @@ class KafkaClient(Client):
 
     async def consume(self, sink: Sink) -> None:
         consumer = await self._listen()
-        wanted = True
+        wanted, acked = True, 0
         while wanted:
             first = consumer.poll(IDLE_SECONDS)
             # With a time-out, `consume` would wait for all of them: take what is there already.
             polled = [first, *consumer.consume(POLLED, 0)] if first is not None else []
             found = [each for each in polled if not each.error()]
             wanted = sink([each.value() for each in found])
-            if found and wanted:
+            acked += len(found)
+            if acked and (acked >= ACKED or not found):  # often makes it slow: it is a message, too
                 consumer.commit(asynchronous=True)
+                acked = 0
         reached = consumer.position(consumer.assignment())
         if reached[0].offset >= 0:  # something came
             consumer.commit(offsets=reached, asynchronous=False)
