@@ -267,6 +267,32 @@ def test_a_subscription_is_renewed_with_the_credit_that_is_left():
     assert len(subscription.inbox) == 2
 
 
+def test_credit_that_is_given_between_two_lost_connections_is_not_lost():
+    protocol = Protocol()
+    subscription = QueueSubscription(Settler(1), 1, 0)
+    begun = protocol.subscribe(subscription)
+    begun.sent = True
+    protocol.receive([answer(begun), deliver(subscription, 1)])
+    push = sent(protocol, Recorder(Verb.PUSH))
+    # The connection is lost, and the next one is while the push is sent again: no more is sent.
+    assert protocol.resend() == [push, protocol.in_flight[subscription.id]]
+    # The message was handed out; what the consumer says of that has no way to the node.
+    subscription.given += 1
+    first, again = protocol.resend()
+    assert (first, again.id) == (push, subscription.id)
+    assert credit_of(again) == 1, "else the node has none to deliver for, and it is never given"
+    assert not again.request.resent
+
+
+def test_credit_that_is_given_before_there_is_a_connection_is_not_lost():
+    protocol = Protocol()
+    subscription = QueueSubscription(Settler(1), 1, 0)
+    begun = protocol.subscribe(subscription)
+    subscription.given += 9
+    assert protocol.resend() == [begun]
+    assert credit_of(begun) == 10
+
+
 def test_a_subscription_that_is_refused_on_renewal_fails():
     protocol = Protocol()
     subscription = QueueSubscription(Settler(1), 100, 0)

@@ -225,16 +225,14 @@ class Protocol:
                 pending.settle(None, ForgottenError(text))
 
     def _prepare(self, pending: Pending) -> None:
-        if not pending.sent:
-            return
         request = pending.request
-        request.resent = True
-        if request.resend is Resend.MARKED:
+        request.resent = request.resent or pending.sent
+        if request.resend is Resend.ANEW:  # unsent, too: credit may have been given meanwhile
+            pending.parts = _framed(request, pending.id)
+        elif pending.sent:
             size = sum(map(len, pending.parts[1:]))
             head = frame_head(request.verb, pending.id, request.flags | _RESEND, size)
             pending.parts = [head, *pending.parts[1:]]
-        else:
-            pending.parts = _framed(request, pending.id)
 
     def hand_over(self) -> tuple[list[Pending], list[Subscription]]:
         """The connection is over: gives up all that it had, requests oldest first."""

@@ -45,7 +45,8 @@ class Request:
         self._parts = parts
 
     def parts(self) -> list[Buffer]:
-        """The body, now that the request is sent. Called again only if `resend` is ANEW."""
+        """The body, now that the request is sent. Called again, before each time that it is sent,
+        only if `resend` is ANEW."""
         return self._parts
 
     def answered(self, answer: bytearray) -> None:
