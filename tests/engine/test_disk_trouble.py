@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.embedded import Inline, embed
+from penstock.engine.recovery import open_engine
 from penstock.errors import StorageError
 from penstock.store.disk import DiskError
 from penstock.testing import FakeClock, MemoryDisk, memory_fabric
 from penstock.wire.buffers import Buffer
+from penstock.wire.durability import Durability
 
 
 class MoodyDisk(MemoryDisk):
@@ -53,6 +56,49 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
         queue.push(b"after")
         assert fabric.stats()["refusing"] is None
         assert b"after" in [message.value for message in queue.pop_many(10)]
+
+
+def test_looks_do_not_get_in_line_while_the_disk_refuses() -> None:
+    disk, clock = MoodyDisk(), FakeClock()
+    engine = open_engine(disk, clock.now_us(), 1, shards=4)
+    inline = Inline(engine, disk, clock)
+    with embed(inline, 5.0, "default") as fabric:
+        fabric.queue("q").push(b"safe")
+        table = fabric.table("kv")
+        table.put("other", b"v")
+        disk.full = True
+        with pytest.raises(StorageError, match="full"):
+            table.put("k", b"not safe")
+        waiting = engine.journal.pending_bytes
+        for _ in range(3):  # it stays in line, and may be lost with it
+            with pytest.raises(StorageError, match="full"):
+                table.get("k")
+        assert [each.value for each in fabric.queue("q").peek(1)] == [b"safe"], "opened, and read"
+        with pytest.raises(StorageError, match="full"):
+            fabric.queue("new")
+        assert engine.journal.pending_bytes == waiting
+        disk.full = False
+        clock.advance(1.5)
+        with inline.changed:
+            inline.run()
+        assert table.get("k") == b"not safe"
+
+
+def test_all_that_waits_is_refused_at_once_in_however_many_flushes() -> None:
+    disk, clock = MoodyDisk(), FakeClock()
+    engine = open_engine(disk, clock.now_us(), 1, shards=4)
+    engine.journal._max_flush_bytes = 100
+    refused: list[str] = []
+    kernel = engine.fabric.kernel
+    for number in range(5):
+        entry = kernel.barrier(Durability.SYNCED)
+        entry.failed = lambda error, n=number: refused.append(f"{n} {error.message}")
+    engine.settle(clock.now_us())
+    flush = engine.next_flush(clock.now_us())
+    assert flush is not None
+    assert len(flush.entries) < 5
+    engine.end_flush(flush, DiskError("no room", full=True), clock.now_us())
+    assert refused == [f"{n} the disk is full: no room" for n in range(5)]
 
 
 def test_a_failed_sync_is_never_retried_on_that_file() -> None:

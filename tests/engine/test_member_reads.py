@@ -10,7 +10,7 @@ from tests.cluster.members.world import SHARDS, World
 from penstock.cluster.levels import HIGHEST
 from penstock.engine import engine as engine_module
 from penstock.engine.member import Member
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StorageError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import FRAME_BYTES, PUSH, Flag, Verb
@@ -96,6 +96,9 @@ def test_an_owner_with_slow_followers_pushes_back(monkeypatch: pytest.MonkeyPatc
     world.run(100_000)
     assert engine.journal.pending_bytes == 0
     assert engine.busy
+    engine.fabric.kernel.refusing = StorageError("the disk is full")  # then it goes on refusing
+    assert not engine.busy
+    engine.fabric.kernel.refusing = None
     world.run(3_000_000)
     assert not engine.busy
     assert member(world, place.owner).replicas.waiting_bytes == 0

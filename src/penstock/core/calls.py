@@ -82,9 +82,15 @@ class Calls:
 
     def run(self, connection: int, request: int, call: m.Request) -> None:
         """Answers one call, now or later."""
-        if self.kernel.refusing is not None and not isinstance(call, _READS):
+        if self.kernel.refusing is not None and not self._only_reads(call):
             raise self.kernel.refusing
         self._handlers[type(call)](connection, request, call)
+
+    def _only_reads(self, call: m.Request) -> bool:
+        """Whether nothing is written for it. Whoever wants to read a stream opens it before."""
+        if isinstance(call, m.Open):
+            return (call.namespace, call.kind, call.name) in self.kernel.names
+        return isinstance(call, _READS)
 
     # --- how to answer ---------------------------------------------------------------------
 
@@ -146,7 +152,7 @@ class Calls:
     def _unsafe_group(self, stream: int, partitions: list[int] | None) -> Entry | None:
         shards = self._shards_of(stream, partitions)
         if any(shard.last > shard.safe for shard in shards):
-            return self.kernel.barrier(self.kernel.streams[stream].level)
+            return self.kernel.unsafe(self.kernel.streams[stream].level)
         return self.kernel.confirmation(shards)
 
     def _shards_of(self, stream: int, partitions: list[int] | None) -> list[Shard]:
@@ -274,7 +280,7 @@ class Calls:
         if not self.fabric.tables.unsafe(stream, shards):
             return self.kernel.confirmation(shards)
         level: Durability = self.kernel.streams[stream].level
-        return self.kernel.barrier(level)
+        return self.kernel.unsafe(level)
 
     def _scan(self, connection: int, request: int, call: m.Scan) -> None:
         found = self.fabric.tables.scan(call)
@@ -299,7 +305,7 @@ class Calls:
             if there:
                 safe = self.kernel.confirmation([home])
             else:  # what ended it may not be committed yet
-                safe = self.kernel.shard_barrier(home, Durability.REPLICATED)
+                safe = self.kernel.unsafe(Durability.REPLICATED, home)
             self._when_safe(connection, request, safe, there)
             return
         alive = self.fabric.tables.keep(call)
@@ -318,7 +324,7 @@ class Calls:
     def _unsafe_control(self) -> Entry | None:
         """What to wait for before anybody hears that a session has ended, or a stream exists."""
         control = self.kernel.control
-        return self.kernel.barrier(Durability.SYNCED) if control.last > control.safe else None
+        return self.kernel.unsafe(Durability.SYNCED) if control.last > control.safe else None
 
 
 def _alone(connection: int, request: int, call: Any) -> None:

@@ -199,6 +199,14 @@ class Kernel:
         self.effects.append(entry)
         return entry
 
+    def unsafe(self, level: Durability, shard: Shard | None = None) -> Entry:
+        """What a look waits for that must not see what is not safe: a barrier, of one shard or of
+        all. While the disk refuses there is none: it would only wait in the line of the journal,
+        as many as there are looks."""
+        if self.refusing is not None:
+            raise self.refusing
+        return self.barrier(level) if shard is None else self.shard_barrier(shard, level)
+
     def shard_barrier(self, shard: Shard, level: Durability) -> Entry:
         """As `barrier`, of one shard: it waits for no other."""
         entry = Entry(shard.id, Kind.BARRIER, 0, 0, b"", None, level)

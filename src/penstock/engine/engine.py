@@ -136,10 +136,14 @@ class Engine:
     @property
     def busy(self) -> bool:
         """More waits for the disk, or for replicas, than should: take no more requests until that
-        is less."""
-        if self.journal.pending_bytes > BUSY_BYTES:
-            return True
-        return self.replicas is not None and self.replicas.waiting_bytes > BUSY_BYTES
+        is less. Not while the disk refuses: that may last, requests that would have to wait are
+        refused, and all others go on. What can be in line by then is less than the second limit."""
+        waiting = self.journal.pending_bytes
+        if self.replicas is not None:
+            waiting = max(waiting, self.replicas.waiting_bytes)
+        if waiting <= BUSY_BYTES:
+            return False
+        return self.fabric.kernel.refusing is None or waiting > 3 * BUSY_BYTES
 
     # --- the journal -----------------------------------------------------------------------
 
@@ -161,10 +165,9 @@ class Engine:
         send: Callable[[], None] | None = None,
     ) -> None:
         """A flush was run: what it made safe is answered. `send` may take the outputs early."""
-        waiting = [*self.journal.waiting, *flush.entries] if error is not None else []
         self._end(self.journal.finish(flush, error), now_us, send)
         if error is not None:
-            self._refuse(error, waiting, now_us)
+            self._refuse(error, now_us)
         elif self.fabric.kernel.refusing is not None:
             self.fabric.refuse(None)
         self.settle(now_us)
@@ -177,11 +180,10 @@ class Engine:
         send: Callable[[], None] | None = None,
     ) -> None:
         """A sync was run; as `end_flush`."""
-        waiting = list(self.journal.waiting) if error is not None else []
         stopped = self.journal.stopped is not None  # by a write that failed meanwhile
         self._end(self.journal.finish_sync(sync, error), now_us, send)
         if error is not None and not stopped:
-            self._refuse(error, waiting, now_us)
+            self._refuse(error, now_us)
         self.settle(now_us)
 
     def _end(
@@ -226,12 +228,12 @@ class Engine:
             self.settle(now_us)
         self.settle(now_us)
 
-    def _refuse(self, error: DiskError, entries: list[Entry], now_us: int) -> None:
+    def _refuse(self, error: DiskError, now_us: int) -> None:
         what = "is full" if error.full else "fails"
         refusal = StorageError(f"the disk {what}: {error}")
         self.fabric.refuse(refusal)
         self._retry_us = now_us + RETRY_US
-        for entry in entries:
+        for entry in self.journal.in_line():
             answered = entry.committed or entry.answered or entry.level == Durability.MEMORY
             if entry.failed is not None and not answered:
                 entry.failed(refusal)

@@ -129,6 +129,10 @@ class Journal:
         """What was written, and is not committed before it is synced; in order."""
         return self._unsynced.waiting
 
+    def in_line(self) -> list[Entry]:
+        """What is to be written, in order; after a failure, also what has to be written again."""
+        return [*(entry for flush in self._framed for entry in flush.entries), *self._queue]
+
     @property
     def tail(self) -> int:
         """The position that the next framed record gets, unless it needs a new segment."""
