@@ -15,7 +15,7 @@ from penstock.tasks.errors import TaskError
 from penstock.wire import frames
 from penstock.wire import messages as m
 from penstock.wire.frames import FRAME_BYTES, LARGE_BYTES, SettleItem, Splitter, Verb
-from penstock.wire.limits import MAX_FRAME_BYTES
+from penstock.wire.limits import MAX_FRAME_BYTES, MAX_SETTLEMENTS
 
 
 def cut(
@@ -121,6 +121,15 @@ def test_settlements_travel(items: list[SettleItem], cut_off: int, more: bytes) 
     for hostile in (body[:-cut_off], body + more + b"x"):
         with pytest.raises(errors.ProtocolError):
             frames.read_settle(memoryview(hostile))
+
+
+def test_settlements_of_one_frame_are_bounded() -> None:
+    item = SettleItem(1, 0, 1, 1, 2, 3)
+    most = frames.pack_settle(7, [item] * MAX_SETTLEMENTS)
+    assert len(frames.read_settle(memoryview(most))[1]) == MAX_SETTLEMENTS
+    more = frames.pack_settle(7, [item] * (MAX_SETTLEMENTS + 1))
+    with pytest.raises(errors.TooLargeError, match="65,536"):
+        frames.read_settle(memoryview(more))
 
 
 def all_errors(root: type[errors.PenstockError]) -> list[type[errors.PenstockError]]:

@@ -27,6 +27,7 @@ NEWCOMERS = 64  # of a cluster: so many more may say who they are, so that other
 HIGH_WATER_BYTES = 4 << 20
 JOIN_BYTES = 16 << 10  # so much is sent as one piece: copying is cheaper than many pieces
 ANSWER_BYTES = 1 << 20  # so much is sent before the next frame is looked at
+TURN_FRAMES = MAX_IN_FLIGHT  # of one connection, then others get their turn: not all are answered
 AWAKE_US = 450  # a client that gets something more often looks for the next by itself
 OWED_BYTES = 16 << 20  # of one connection: so much is read from the disk for it at a time
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -287,7 +288,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Works off what was received. What arrived together may be more than there is room for:
-        the limits hold for every frame of it."""
+        the limits hold for every frame of it. What is left is looked at in a later turn, when
+        `update_reading` finds that there is room."""
         if self._lost:
             return
         self._going_on = False
@@ -296,8 +298,9 @@ class Connection(asyncio.BufferedProtocol):
         if runtime.linger is not None:
             runtime.linger.requested()
         engine, now_us = runtime.engine, runtime.clock.now_us()
-        crowded = self._is_crowded()
-        while backlog and not crowded:
+        crowded, left = self._is_crowded(), TURN_FRAMES
+        while backlog and left and not crowded:
+            left -= 1
             frame = backlog.popleft()
             if frame[VERB_AT] == _PUSH and not backlog and runtime.linger is not None:
                 self._announce(engine.fabric.pushes.promises.awaited_by(frame), now_us)

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock import errors
 from penstock.wire.buffers import Buffer
-from penstock.wire.limits import MAX_FRAME_BYTES
+from penstock.wire.limits import MAX_FRAME_BYTES, MAX_SETTLEMENTS
 from penstock.wire.packing import only_frame, unfilled
 
 PROTOCOL_VERSION = 1
@@ -222,12 +222,17 @@ def pack_settle(stream: int, items: Sequence[SettleItem]) -> bytes:
 
 
 def read_settle(body: memoryview) -> tuple[int, list[SettleItem]]:
-    """Stream and items of a SETTLE; ProtocolError if the body is not exactly that."""
+    """Stream and items of a SETTLE; ProtocolError if the body is not exactly that, TooLargeError if
+    they are more than a frame may have."""
     if len(body) < SETTLE_HEAD.size:
         raise errors.ProtocolError(f"a body of {len(body)} bytes is too short")
     stream, count = SETTLE_HEAD.unpack_from(body)
     items: list[SettleItem] = []
     at, end, size = SETTLE_HEAD.size, len(body), SETTLE_ITEM.size
+    if at + count * size > end:
+        raise errors.ProtocolError(f"{end - at} bytes are not {count} settlements")
+    if count > MAX_SETTLEMENTS:
+        raise errors.TooLargeError(f"{count:,} settlements; at most {MAX_SETTLEMENTS:,} at a time")
     while at + size <= end and len(items) < count:
         op, shard, span, grant, position, arg = SETTLE_ITEM.unpack_from(body, at)
         at, mask = at + size, 0

@@ -13,6 +13,7 @@ MAX_TABLE_VALUE_BYTES = 1 << 20
 MAX_ID_BYTES = 256
 MAX_PRIORITY = 15
 MAX_IN_FLIGHT = 1024  # requests of one connection
+MAX_SETTLEMENTS = 65_536  # items of one frame
 MAX_PARTITIONS = 4096
 MAX_STATE_BYTES = 256 << 10  # committed with an offset
 MAX_STATES = 60  # told in one answer
