@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from penstock.client.aio_cluster import AsyncCluster
 from penstock.client.aio_link import Address, DialTo, dial_to
 from penstock.client.closing import END_SECONDS, end_tasks
-from penstock.client.connection import Connection
+from penstock.client.connection import PARTING_S, Connection
 from penstock.client.requests import Pending, Request, Subscription
 from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
 from penstock.client.transport import Transport
@@ -148,6 +148,8 @@ class ClusterConnection(Connection):
         """Ends all connections and the thread; calls under way end with ClosedError."""
         if self._error is not None:
             return
+        if not self._inside:
+            self.partings.finish(min(self.timeout_s, PARTING_S))
         try:
             self._await(self._cluster.close())
         finally:

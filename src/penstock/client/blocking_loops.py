@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.client.blocking_messages import Delivery, Message
@@ -106,8 +107,11 @@ def _next_delivery(
 
 
 def _leave(connection: Connection, state: ConsumeState[Message]) -> None:
-    if connection.closed:
-        return
+    if not connection.closed:
+        connection.partings.do(partial(_give_up, connection, state))
+
+
+def _give_up(connection: Connection, state: ConsumeState[Message]) -> None:
     try:
         connection.cancel(state.subscription.id)
         # Its answer comes after every delivery that crossed the cancellation.
@@ -204,7 +208,7 @@ def _topic_arrival(
 
 def _leave_topic(connection: Connection, state: TopicSubscription) -> None:
     for pending in state.abandoned():
-        connection.abandon(pending)
+        connection.partings.do(partial(connection.abandon, pending))
 
 
 class Watcher(Loop[Entry]):

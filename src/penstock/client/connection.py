@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from penstock.client.dialer import Dial, Dialer
+from penstock.client.partings import Partings
 from penstock.client.protocol import Protocol
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.routing import Routes
@@ -31,6 +32,7 @@ from penstock.wire.frames import CREDIT, Verb, frame
 from penstock.wire.messages import Hello, Welcome
 
 T = TypeVar("T")
+PARTING_S = 5.0  # so long closing waits for those that take leave
 
 
 class Waitable(typing.Protocol):
@@ -61,12 +63,13 @@ class Connection:
         self._welcome: Welcome | None = None
 
     def _make_locks(self) -> None:
-        # Order of sequences is order of sending. Reentrant, as a loop that is collected as garbage
-        # says goodbye in whatever thread that happens.
+        # Order of sequences is order of sending. Reentrant, as the end of a connection is part of
+        # making one, and a signal's handler may use it.
         self._sending = threading.RLock()
         self._reading = threading.Lock()  # held by whoever reads
         self._changed = threading.Condition(threading.Lock())
         self._followers = 0
+        self.partings = Partings()
 
     def open(self) -> Welcome:
         """Connects, within the deadline; what the node said of itself."""
@@ -230,7 +233,9 @@ class Connection:
         return self._error is not None
 
     def close(self) -> None:
-        """Ends the connection; calls under way end with ClosedError."""
+        """Ends the connection, once loops that were left have given back what nobody has seen.
+        Calls under way end with ClosedError."""
+        self.partings.finish(min(self.timeout_s, PARTING_S))
         with self._sending:
             self._end(ClosedError("the fabric is closed"))
         self._dialer.stop()
