@@ -200,6 +200,20 @@ def test_a_loop_that_ends_while_its_thread_waits_for_a_cluster(
     cluster.close()
 
 
+def test_a_loop_that_ends_in_the_thread_of_a_cluster(
+    strike: Strike, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
+    cluster = FakeCluster()
+    with penstock.connect(cluster.url, timeout=TIMEOUT_S) as fabric:
+        leave_amid(fabric, strike)
+        connection: Any = fabric._connection
+        connection._call(strike.now)
+        assert strike.passed
+        assert given_back(fabric)
+    cluster.close()
+
+
 def test_closing_waits_until_all_is_given_back(line: Line, strike: Strike) -> None:
     with line.fabric() as other:
         with line.fabric(TIMEOUT_S) as fabric:

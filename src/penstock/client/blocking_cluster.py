@@ -17,7 +17,7 @@ from penstock.client.aio_link import Address, DialTo, dial_to
 from penstock.client.closing import END_SECONDS, end_tasks
 from penstock.client.connection import PARTING_S, Connection
 from penstock.client.requests import Pending, Request, Subscription
-from penstock.client.steps import Finish, FinishAny, Start, Step, Steps
+from penstock.client.steps import Finish, FinishAny, Start, Step
 from penstock.client.transport import Transport
 from penstock.client.welcome import new_hello
 from penstock.errors import ClosedError
@@ -28,7 +28,8 @@ _JOIN_S = END_SECONDS + 1.0
 
 
 class ClusterConnection(Connection):
-    """As `Connection`, but to all nodes of a cluster. Thread safe."""
+    """As `Connection`, but to all nodes of a cluster. Thread safe; but nothing may be called in the
+    loop's own thread, which would wait for itself: what ends there is left to `partings`."""
 
     def __init__(
         self, seeds: Sequence[Address], name: str, timeout_s: float, dial: DialTo = dial_to
@@ -52,12 +53,6 @@ class ClusterConnection(Connection):
     async def _made(self, seeds: Sequence[Address], name: str, dial: DialTo) -> AsyncCluster:
         return AsyncCluster(seeds, name, self.timeout_s, dial)
 
-    @property
-    def _inside(self) -> bool:
-        """Whether this is the loop's own thread, which must not wait for itself. It may be: what is
-        collected as garbage there says goodbye there."""
-        return threading.current_thread() is self._thread
-
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         """Has it done in the loop; what it returns or raises. An interrupt cancels it."""
         with self._ending:
@@ -74,9 +69,6 @@ class ClusterConnection(Connection):
             raise
 
     def _call(self, act: Callable[..., T], *args: Any) -> T:
-        if self._inside:
-            return act(*args)
-
         async def called() -> T:
             return act(*args)
 
@@ -90,13 +82,6 @@ class ClusterConnection(Connection):
             self.close()
             raise
 
-    def run(self, steps: Steps[T]) -> T:
-        """Performs the steps of an operation; its result."""
-        if self._inside:
-            self._cluster.spawn(_to_the_end(self._cluster, steps))
-            return None  # type: ignore[return-value]  # nobody is there to take it
-        return super().run(steps)
-
     def _perform(self, step: Step) -> Any:
         if isinstance(step, Finish) and step.pending.done:
             return step.pending.result()
@@ -106,8 +91,6 @@ class ClusterConnection(Connection):
 
     def start(self, request: Request) -> Pending:
         """Sends a request, as soon as its shard has an owner."""
-        if self._inside:
-            return self._cluster.start_now(request)
         return self._await(self._cluster.start(request))
 
     def finish(self, pending: Pending) -> bytearray:
@@ -148,8 +131,7 @@ class ClusterConnection(Connection):
         """Ends all connections and the thread; calls under way end with ClosedError."""
         if self._error is not None:
             return
-        if not self._inside:
-            self.partings.finish(min(self.timeout_s, PARTING_S))
+        self.partings.finish(min(self.timeout_s, PARTING_S))
         try:
             self._await(self._cluster.close())
         finally:
@@ -157,12 +139,7 @@ class ClusterConnection(Connection):
                 if self._error is None:
                     self._error = ClosedError("the fabric is closed")
                     self._loop.call_soon_threadsafe(self._loop.stop)
-            if not self._inside:
-                self._thread.join(_JOIN_S)
-
-
-async def _to_the_end(cluster: AsyncCluster, steps: Steps[Any]) -> None:
-    await cluster.run(steps)
+            self._thread.join(_JOIN_S)
 
 
 def _no_dial(seconds: float) -> Transport:

@@ -25,7 +25,7 @@ log = logging.getLogger("penstock.client")
 # what the program has brought, a callback or an iterable, and hold nothing meanwhile.
 HARMLESS = {
     "penstock.client.connection": {"run"},
-    "penstock.client.blocking_cluster": {"run"},
+    "penstock.client.blocking_cluster": set(),
     "penstock.client.background": {"_loop", "_flush_aged", "_keep_sessions"},
     "penstock.client.settle": {
         "notify", "flush", "due", "add", "flush_settler", "settle", "refused_of", "give_back",
