@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from tests.node.conftest import NodeProcess
 
 import penstock
+from penstock.client.blocking_streams import Queue
+from penstock.client.settle import FLUSH_AT
 from penstock.errors import ClosedError
 
 SECONDS = 60
+HANGS_AFTER = 20  # seconds, in a forked process; then it is ended, and nothing is told of it
+REFUSED = "ClosedError: this fabric was opened before the process was forked"
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +42,8 @@ def in_child(act: Callable[[], object]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(HANGS_AFTER)
         try:
             act()
             told = "it worked"
@@ -54,7 +63,6 @@ def test_a_forked_process_has_no_part_in_the_fabrics_of_its_parent(url: str) -> 
     with penstock.connect(url) as fabric, fabric.tasks("forked") as app:
         queue, table = fabric.queue("forked"), fabric.table("forked")
         queue.push(b"before")
-        refused = "ClosedError: this fabric was opened before the process was forked"
         acts: list[Callable[[], object]] = [
             lambda: queue.push(b"child"),
             lambda: queue.push_many([b"child"] * 10),
@@ -64,7 +72,7 @@ def test_a_forked_process_has_no_part_in_the_fabrics_of_its_parent(url: str) -> 
             lambda: app.flush(),
         ]
         for act in acts:
-            assert in_child(act).startswith(refused)
+            assert in_child(act).startswith(REFUSED)
         assert in_child(fabric.close) == "it worked"
         assert in_child(app.close) == "it worked"
         assert in_child(lambda: _pushed_anew(url)) == "it worked"
@@ -79,6 +87,101 @@ def test_a_forked_process_has_no_part_in_the_fabrics_of_its_parent(url: str) -> 
 def _pushed_anew(url: str) -> None:
     with penstock.connect(url) as fabric:
         fabric.queue("forked").push(b"anew")
+
+
+def settling(queue: Queue) -> list[Callable[[], object]]:
+    """All ways to settle a message that was leased before."""
+    message, delivery = queue.pop(), queue.pop_batch(2)
+    assert message is not None
+    assert delivery is not None
+    return [
+        message.ack,
+        lambda: message.ack(wait=True),
+        message.nack,
+        message.dead,
+        lambda: message.extend(30),
+        delivery.ack,
+        lambda: delivery.ack(wait=True),
+        delivery.nack,
+        delivery.dead,
+        lambda: delivery.extend(30),
+        lambda: queue.ack([message]),
+        lambda: queue.nack([message]),
+        queue.flush,
+    ]
+
+
+@contextmanager
+def held_by_another(*locks: AbstractContextManager[object]) -> Iterator[None]:
+    """A thread that is not there after a fork holds them."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            held.set()
+            over.wait(SECONDS)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(SECONDS)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("attended", [False, True])
+def test_a_forked_process_cannot_settle_messages_of_its_parent(url: str, attended: bool) -> None:
+    with penstock.connect(url) as fabric:
+        queue = fabric.queue(f"settled-{attended}")
+        queue.push_many([b"%d" % number for number in range(4)])
+        acts = settling(queue)
+        if attended:
+            last = queue.pop()
+            assert last is not None
+            last.ack()  # its fate is the parent's concern
+        for act in acts:
+            told = in_child(act)
+            assert told.startswith(REFUSED), told
+        background = fabric._background
+        stopping = vars(background._stop)["_cond"]  # its thread has it 40 times a second
+        for lock in (queue._settler._taking, background._lock, stopping):
+            with held_by_another(lock):
+                for act in acts:
+                    assert in_child(act).startswith(REFUSED)
+                assert in_child(fabric.close) == "it worked"
+        acts[0]()
+        queue.flush()
+        assert queue.refused == 0
+        assert queue.stats()["messages"] == (2 if attended else 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_every_ack_in_a_forked_process_is_refused(url: str) -> None:
+    with penstock.connect(url) as fabric:
+        queue = fabric.queue("refused")
+        queue.push_many([b""] * (2 * FLUSH_AT))
+        messages = queue.pop_many(2 * FLUSH_AT)
+
+        def ack_all() -> None:
+            refused = 0
+            for message in messages:
+                with suppress(ClosedError):
+                    message.ack()
+                    continue
+                refused += 1
+            assert (refused, queue.refused) == (2 * FLUSH_AT, 0)
+
+        for message in messages[: FLUSH_AT - 1]:  # the next would send them all
+            message.ack()
+        assert in_child(ack_all) == "it worked"
+        queue.flush()
+        assert queue.refused == 0
+        assert queue.stats()["messages"] == FLUSH_AT + 1
 
 
 def test_a_fork_while_locks_are_held_hangs_nobody(url: str) -> None:

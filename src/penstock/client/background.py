@@ -12,8 +12,8 @@ import time
 from typing import Protocol
 
 from penstock.client.connection import Connection
-from penstock.client.settle import Settler
-from penstock.errors import PenstockError
+from penstock.client.settle import Settler, settlers_of
+from penstock.errors import ClosedError, PenstockError
 
 log = logging.getLogger("penstock.client")
 
@@ -36,12 +36,15 @@ class Background:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         self._settlers: set[Settler] = set()
         self._aged: set[Settler] = set()
         self._sessions: set[Kept] = set()
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def attend(self, settler: Settler) -> None:
         """Flushes this settler's acks from now on, until there are none for a while. Not after
@@ -75,6 +78,16 @@ class Background:
         for settler in settlers:
             settler.attended = False  # whoever adds an ack from now on hears that it is too late
         return [settler for settler in settlers if settler.busy]
+
+    def forked(self, reason: ClosedError) -> None:
+        """This is another process: the thread is not here, and may have held locks. Nothing is
+        attended any more, and whoever settles something hears the reason."""
+        self._make_locks()
+        self._stop.set()
+        self._settlers.clear()
+        self._sessions.clear()
+        for settler in settlers_of(self.attend):
+            settler.forked(reason)
 
     def _ensure_thread(self) -> None:
         if self._thread is None and not self._stop.is_set():

@@ -217,7 +217,7 @@ class Fabric(FabricState, Closing):
     def _forked(self, reason: ClosedError) -> None:
         """This is another process than the one that opened it: nothing works here but `close`."""
         self._connection.forked(reason)
-        self._background = Background(self._connection)
+        self._background.forked(reason)
         for app in self._apps:
             app._forked(reason)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from penstock.client.messages import LeasedMessage, Refusal
 from penstock.client.requests import Pending, Request, Resend
@@ -170,6 +171,9 @@ class SettleRequest(Request):
         self.refused_items.append(item)
 
 
+_settlers: WeakSet[Settler] = WeakSet()  # all: a fork does not ask which were used
+
+
 class Settler:
     """The settlements of one queue that wait to be sent, and what became of them.
 
@@ -191,6 +195,8 @@ class Settler:
         self._notices: deque[Refusal] = deque(maxlen=_MAX_NOTICES)
         self._taking = threading.RLock()  # a loop that is collected as garbage drains, too
         self._warned = False
+        self._gone: ClosedError | None = None  # why nothing can be settled here any more
+        _settlers.add(self)
 
     @property
     def waiting(self) -> bool:
@@ -205,6 +211,7 @@ class Settler:
     def due(self) -> None:
         """An ack was added: sends all if there are many, else has somebody do it in a while.
         ClosedError if there is nobody any more."""
+        self._check_here()
         if len(self.acks) >= FLUSH_AT:
             self.flush()
         elif not self.attended:
@@ -226,7 +233,9 @@ class Settler:
             raise ClosedError("the fabric is closed, and its messages are still leased")
 
     def keep(self, items: list[SettleItem]) -> None:
-        """Settlements to be sent with the next flush. Sends nothing itself."""
+        """Settlements to be sent with the next flush. Sends nothing itself. ClosedError in a
+        process that was forked."""
+        self._check_here()
         with self._taking:
             self._items += items
         if not self.attended:
@@ -252,9 +261,26 @@ class Settler:
                 raise
         self.notify()
 
+    def forked(self, reason: ClosedError) -> None:
+        """This is another process: what waits is its parent's, and sent there. Whoever settles
+        something here hears the reason."""
+        self._gone = reason
+        self.attended = False  # so that the very next ack is told
+        self.acks.clear()
+        self._items = []
+        self.outstanding.clear()
+
+    def _check_here(self) -> None:
+        # Before the lock is taken: a thread that is not here may have held it at the fork.
+        if self._gone is not None:
+            self.acks.clear()
+            raise self._gone
+
     def drain(self, more: Iterable[SettleItem] = ()) -> list[SettleRequest]:
         """Everything that waits, and `more`, as requests that the caller must send. They count as
-        outstanding at once: another thread may ask whether all is committed."""
+        outstanding at once: another thread may ask whether all is committed. ClosedError as `keep`.
+        """
+        self._check_here()
         taken = SettleRequest(self, [])  # stands for all of them until they are made
         with self._taking:
             acks, items = self.acks[:], self._items
@@ -292,6 +318,11 @@ class Settler:
             except IndexError:  # not looked at before: another thread may take the last one
                 return
             tell(refusal)
+
+
+def settlers_of(attend: Callable[[Settler], None]) -> list[Settler]:
+    """All that rely on it, also those that it was never asked to attend."""
+    return [settler for settler in _settlers if settler.attend == attend]
 
 
 def flush_settler(settler: Settler) -> Steps[None]:
