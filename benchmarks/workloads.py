@@ -111,7 +111,7 @@ def throughput(system: System, amounts: Amounts, size: int, label: str) -> Figur
     count = amounts.small if size <= 1024 else max(amounts.large_bytes // size, 4)
     if system.moves_only:
         return _floors(system, amounts, size, count, label)
-    _pushed(system, amounts, size, max(count // amounts.first, 4))  # the first is slow for all
+    count = _in_time(_pushed(system, amounts, size, max(count // amounts.first, 4)), amounts, count)
     push = _pushed(system, amounts, size, count)
     if push["n"] == count and (times := amounts.growth(size, count, push["seconds"])) > 1:
         count *= times
@@ -126,6 +126,13 @@ def throughput(system: System, amounts: Amounts, size: int, label: str) -> Figur
     left = sum(push["n"] - pop["n"] for push, pop in zip(pushes, pops, strict=True))
     figures[f"pop {label}/left"] = Figure(float(left), COUNT)
     return figures
+
+
+def _in_time(first: dict[str, Any], amounts: Amounts, count: int) -> int:
+    """No more messages than can be pushed in time, going by a first push, which is slow for all and
+    counts for nothing else."""
+    pushed: int = first["n"]
+    return max(pushed, min(count, int(pushed / first["seconds"] * amounts.seconds)))
 
 
 def _floors(system: System, amounts: Amounts, size: int, count: int, label: str) -> Figures:
@@ -186,15 +193,33 @@ def end_to_end(system: System, amounts: Amounts, rate: int) -> Figures:
 
 def mixed(system: System, amounts: Amounts) -> Figures:
     """Two producers and two consumers; the rate at which different messages came through. Again
-    with more of them if that was over soon."""
-    figures, seconds = _mixed(system, amounts, amounts.mixed)
-    times = amounts.growth(SMALL, PARTIES * amounts.mixed, seconds)
-    if times > 1 and not figures["mixed/lost"].value:
-        figures, _ = _mixed(system, amounts, times * amounts.mixed)
-    return figures
+    with more of them, and as often as a push and a pop, if that was over soon."""
+    count = amounts.mixed
+    runs = [_mixed(system, amounts, count)]
+    times = amounts.growth(SMALL, PARTIES * count, runs[0].seconds)
+    if times > 1 and not runs[0].lost:
+        count *= times
+        runs = [_mixed(system, amounts, count)]
+    while len(runs) < amounts.passes and sum(run.seconds for run in runs) < amounts.lasting:
+        runs.append(_mixed(system, amounts, count))
+    return {
+        "mixed": Figure(median(run.came / max(run.seconds, 1e-9) for run in runs), RATE),
+        "mixed/lost": Figure(float(sum(run.lost for run in runs)), COUNT),
+        "mixed/duplicates": Figure(float(sum(run.doubled for run in runs)), COUNT),
+    }
 
 
-def _mixed(system: System, amounts: Amounts, count: int) -> tuple[Figures, float]:
+class Mixed(NamedTuple):
+    """What became of the messages of two producers: those that came, of those once more, and
+    those that did not come."""
+
+    came: int
+    doubled: int
+    lost: int
+    seconds: float
+
+
+def _mixed(system: System, amounts: Amounts, count: int) -> Mixed:
     board = data_folder() / "board"
     board.unlink(missing_ok=True)
     Board(board)
@@ -215,12 +240,7 @@ def _mixed(system: System, amounts: Amounts, count: int) -> tuple[Figures, float
     sent = sum(run["n"] for run in runs[PARTIES:])
     begun = min(run["begun"] for run in runs[PARTIES:])
     seconds = (max(run["last"] for run in runs[:PARTIES]) - begun) / 1e9
-    figures = {
-        "mixed": Figure(different / max(seconds, 1e-9), RATE),
-        "mixed/lost": Figure(float(sent - different), COUNT),
-        "mixed/duplicates": Figure(float(counts.sum() - different), COUNT),
-    }
-    return figures, seconds
+    return Mixed(different, int(counts.sum()) - different, sent - different, seconds)
 
 
 def queue_cost(system: System, amounts: Amounts) -> Figures:
