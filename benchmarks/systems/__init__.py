@@ -25,6 +25,8 @@ class Entry(NamedTuple):
 SYSTEMS = {
     "penstock": Entry("penstock_node", "synced"),
     "penstock-written": Entry("penstock_node", "written"),
+    "penstock-awake": Entry("penstock_node", "synced", usual=False),
+    "penstock-written-awake": Entry("penstock_node", "written", usual=False),
     "pipe": Entry("bare_pipe", "synced"),
     "pipe-fresh": Entry("bare_pipe", "fresh"),
     "disk": Entry("bare_disk", "synced"),

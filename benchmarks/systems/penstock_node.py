@@ -15,6 +15,8 @@ QUEUE = "bench"
 IDLE_SECONDS = 0.05
 PREFETCH = 50_000
 
+AWAKE_US = 2000  # of the variants whose name says so
+
 _DURABLE = {
     "synced": "on disk: synced before it is confirmed",
     "written": "handed to the kernel: outlives the process, not a loss of power",
@@ -31,6 +33,7 @@ class PenstockNode(System):
 
     def __init__(self, name: str, variant: str) -> None:
         super().__init__(name, variant)
+        self._awake_us = AWAKE_US if name.endswith("-awake") else None
         if variant == "synced":  # what is small is written and synced in one call
             self.sync_calls = (*self.sync_calls, "pwritev2")
 
@@ -40,12 +43,15 @@ class PenstockNode(System):
 
     @property
     def settings(self) -> str:
-        return f"one node, durability {self.variant}, blocking client"
+        awake = f", --awake-us {self._awake_us}" if self._awake_us else ""
+        return f"one node, durability {self.variant}{awake}, blocking client, Unix socket"
 
     def start(self, fresh: bool = True) -> None:
         folder, port = self.place(fresh)
         argv: list[str | Path] = [sys.executable, "-m", "penstock.node", "--data", folder / "data"]
-        server = Server([*argv, "--listen", f"127.0.0.1:{port}"], folder / "log")
+        argv += ["--listen", f"127.0.0.1:{port}"]
+        argv += ["--awake-us", str(self._awake_us)] if self._awake_us else []
+        server = Server(argv, folder / "log")
         self.servers.append(server)
         self.endpoint = f"penstock://127.0.0.1:{port}"
         server.await_port(port)

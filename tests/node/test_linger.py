@@ -6,7 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from penstock.node.linger import LONGEST_US, Linger
+import pytest
+
+from penstock.errors import InvalidError
+from penstock.node.linger import AWAKE_US, MOST_AWAKE_US, Linger
+from penstock.node.node import Config, Node
 from penstock.node.tidy import Tidy
 from penstock.way import Way
 
@@ -16,7 +20,7 @@ TURN_US = 4
 class Loop:
     """Turns only when it is told to; every turn takes a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, awake_us: int = AWAKE_US) -> None:
         self.now_ns = 1
         self.soon: list[Callable[[], None]] = []
         self.turns = 0
@@ -27,7 +31,9 @@ class Loop:
         self.tidied = 0  # how often it did
         clock = lambda: self.now_ns  # noqa: E731
         loop = cast(asyncio.AbstractEventLoop, self)
-        self.linger = Linger(loop, lambda: self.idle, clock, Way(clock, self._give))
+        self.linger = Linger(
+            loop, lambda: self.idle, clock, Way(clock, self._give), awake_us
+        )
 
     def is_due(self) -> bool:
         return self.due
@@ -70,7 +76,7 @@ def test_it_sleeps_until_it_has_seen_quick_requests():
 def test_it_stays_awake_for_requests_that_follow_at_once_but_not_for_long():
     loop = Loop()
     turns = [loop.exchange(20) for _ in range(40)]
-    assert 0 < turns[-1] <= LONGEST_US // TURN_US + 1
+    assert 0 < turns[-1] <= AWAKE_US // TURN_US + 1
 
 
 def test_it_stays_awake_again_although_it_has_to_be_woken_for_requests():
@@ -151,3 +157,24 @@ def test_it_does_not_tidy_up_while_a_thread_is_at_work():
     loop.idle = True
     loop.exchange(5000)
     assert loop.tidied == 1
+
+
+def test_how_long_it_stays_awake_is_a_setting():
+    patient, usual, never = Loop(2_000), Loop(), Loop(0)
+    for _ in range(60):
+        turns = [loop.exchange(900) for loop in (patient, usual, never)]
+    assert 900 // TURN_US <= turns[0] <= 2_000 // TURN_US + 1
+    assert turns[1:] == [0, 0]
+    assert [never.exchange(1) for _ in range(20)] == [0] * 20
+
+
+def test_a_node_can_be_told_so_within_bounds(tmp_path):
+    async def run(awake_us: int) -> Node:
+        async with Node(Config(str(tmp_path), port=0, awake_us=awake_us)) as node:
+            return node
+
+    for awake_us in (0, MOST_AWAKE_US):
+        asyncio.run(run(awake_us))
+    for awake_us in (-1, MOST_AWAKE_US + 1):
+        with pytest.raises(InvalidError, match="awake"):
+            asyncio.run(run(awake_us))

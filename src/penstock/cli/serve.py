@@ -49,6 +49,13 @@ def serve(
         str,
         typer.Option("--advertise", metavar="HOST[:PORT]", help="Where other nodes find this one."),
     ] = "",
+    awake_us: Annotated[
+        int,
+        typer.Option(
+            "--awake-us", metavar="US", min=0, max=10_000,
+            help="Stay awake so long for the next request, where requests come that soon.",
+        ),
+    ] = 120,
     log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.WARNING,
     json: Json = False,
 ) -> None:
@@ -63,7 +70,7 @@ def serve(
         config = Config(
             data=data, host=host, port=port, max_connections=max_connections,
             accept_damage=accept_damage, cluster=cluster,
-            join=tuple(map(parse_address, join or ())), advertise=advertise,
+            join=tuple(map(parse_address, join or ())), advertise=advertise, awake_us=awake_us,
         )  # fmt: skip
         _run(config, Output(json))
 

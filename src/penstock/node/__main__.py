@@ -18,11 +18,13 @@ def main() -> None:
     parser.add_argument("--cluster", action="store_true", help="found a cluster")
     parser.add_argument("--join", action="append", default=[], metavar="HOST:PORT")
     parser.add_argument("--advertise", default="", metavar="HOST[:PORT]")
+    parser.add_argument("--awake-us", type=int, default=Config.awake_us, metavar="US")
     arguments = parser.parse_args()
     host, port = parse_address(arguments.listen)
     config = Config(
         data=arguments.data, host=host, port=port, cluster=arguments.cluster,
         join=tuple(map(parse_address, arguments.join)), advertise=arguments.advertise,
+        awake_us=arguments.awake_us,
     )  # fmt: skip
 
     def started(node: Node) -> None:

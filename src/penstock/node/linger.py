@@ -21,14 +21,15 @@ from penstock.way import Way
 
 # A request that comes after 30 is found to have come after 80 to 110 by a loop that had to be woken
 # for it: with less than that, one that has gone to sleep once would not stay awake again.
-LONGEST_US = 120
+AWAKE_US = 120
+MOST_AWAKE_US = 10_000  # that can be asked for
 _MEMORY = 0.25  # the weight of the last gap
-_LONGEST_REMEMBERED_US = 1000.0
+_LONGEST_REMEMBERED = 8  # times as long as it would stay awake: so much is one gap remembered as
 
 
 class Linger:
     """Of one loop. `idle` says whether there is nothing at all to do: a thread that is at work
-    must not be kept from it."""
+    must not be kept from it. `awake_us` is how long it stays awake, if requests come that soon."""
 
     def __init__(
         self,
@@ -36,13 +37,16 @@ class Linger:
         idle: Callable[[], bool],
         clock: Callable[[], int] = time.perf_counter_ns,
         way: Way | None = None,
+        awake_us: int = AWAKE_US,
     ) -> None:
+        self._awake_us = awake_us
+        self._longest_us = _LONGEST_REMEMBERED * awake_us
         self._way = way or Way()
         self._loop = loop
         self._idle = idle
         self._clock = clock
         self._answered_ns = 0
-        self._expected_us = _LONGEST_REMEMBERED_US
+        self._expected_us: float = self._longest_us
         self._until_ns = 0
         self._turning = False
         self.tidy: Tidy | None = None
@@ -50,15 +54,15 @@ class Linger:
     def requested(self) -> None:
         """A request has come."""
         if self._answered_ns:
-            gap_us = min((self._clock() - self._answered_ns) / 1000, _LONGEST_REMEMBERED_US)
+            gap_us = min((self._clock() - self._answered_ns) / 1000, self._longest_us)
             self._expected_us += _MEMORY * (gap_us - self._expected_us)
             self._answered_ns = 0
 
     def answered(self) -> None:
         """Something was sent: the next request may follow from it."""
         self._answered_ns = self._clock()
-        if self._expected_us < LONGEST_US:
-            self._until_ns = self._answered_ns + LONGEST_US * 1000
+        if self._expected_us < self._awake_us:
+            self._until_ns = self._answered_ns + self._awake_us * 1000
         elif self.tidy is None or not self.tidy.is_due():
             return
         if not self._turning:

@@ -24,6 +24,7 @@ from penstock.node.cluster import Cluster
 from penstock.node.files import FileDisk
 from penstock.node.identity import Address, Identity, read_identity
 from penstock.node.life import hand_over, settle_in
+from penstock.node.linger import AWAKE_US, MOST_AWAKE_US
 from penstock.node.runtime import Runtime
 from penstock.node.server import Server
 from penstock.node.tidy import Tidy
@@ -54,6 +55,7 @@ class Config:
     advertise: str = ""  # HOST or HOST:PORT at which the others find it; else where it listens
     segment_bytes: int = SEGMENT_BYTES
     pace: Pace = _PACE
+    awake_us: int = AWAKE_US  # for the next request, where requests come that soon
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -146,6 +148,9 @@ class Node:
 
     async def __aenter__(self) -> Node:
         clock = Clock()
+        if not 0 <= self.config.awake_us <= MOST_AWAKE_US:
+            asked = self.config.awake_us
+            raise InvalidError(f"awake for {asked:,} us: it can be 0 to {MOST_AWAKE_US:,}")
         self._disk = FileDisk(self.config.data)
         try:
             if self.config.cluster or self.config.join:  # before anybody is told of this node
@@ -157,7 +162,7 @@ class Node:
         except BaseException:
             self._disk.close()
             raise
-        self._runtime = Runtime(self.engine, clock)
+        self._runtime = Runtime(self.engine, clock, self.config.awake_us)
         self._server = Server(self._runtime, connections_that_fit(self.config.max_connections))
         try:
             await self._start(identity)

@@ -12,7 +12,7 @@ from penstock.engine.engine import Engine, Output
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
 from penstock.node.early import Early, SendAlone, is_answer, may_leave
-from penstock.node.linger import Linger
+from penstock.node.linger import AWAKE_US, Linger
 from penstock.node.tidy import Tidy
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
@@ -43,7 +43,7 @@ class Runtime:
     than the write. Everything that may wait for the device, syncs first of all, runs in threads.
     """
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: Engine, clock: Clock, awake_us: int = AWAKE_US) -> None:
         self.engine = engine
         self.clock = clock
         self.deliver: Deliver = list.clear  # the server's
@@ -63,7 +63,9 @@ class Runtime:
         self._next_reader = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us = 0
-        self.linger = Linger(self._loop, self._is_idle) if may_spin() else None
+        self.linger = None
+        if may_spin():
+            self.linger = Linger(self._loop, self._is_idle, awake_us=awake_us)
         self._idle = asyncio.Event()
         self._stopping = False
         self._stopped = False
