@@ -3,6 +3,7 @@ in the partitions that have the keys."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tests.conformance.test_growing import LONG_S, by_key, expected, keyed, layout_of, rows
@@ -10,7 +11,16 @@ from tests.node.test_cluster import wait_for
 
 
 def settled(topic: Any, count: int) -> bool:
-    return wait_for(lambda: len(list(rows(topic))) == count, LONG_S)
+    seen: list[int] = []
+
+    def whole() -> bool:
+        seen[:] = [partition for _, _, partition, _ in rows(topic)]
+        return len(seen) == count
+
+    try:
+        return wait_for(whole, LONG_S)
+    except AssertionError:  # seen once; what was there tells whether something is late or missing
+        raise AssertionError(f"{len(seen)} of {count}, in partitions {Counter(seen)}") from None
 
 
 def are_placed(topic: Any) -> bool:
