@@ -122,6 +122,7 @@ def test_cleaning_goes_on_once_a_full_disk_has_room() -> None:
         with inline.changed:  # the background keeps out
             disk.full = True
             fabric.queue("q").push_many([b"%d" % n + b"x" * 1000 for n in range(1000)], batch=50)
+            clock.advance(maintenance.LOOK_EVERY_US / 1e6)  # it may have looked a moment ago
             for _ in range(5):
                 work_off(inline)
                 clock.advance(maintenance.RETRY_US / 1e6)
