@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.core.harness import Node, push_body
 
 from penstock.core.outbox import OpenPartition, Packed
+from penstock.core.records import Kind, Opened, read_forward, read_note
 from penstock.errors import InvalidError, MovedError, StaleError
 from penstock.wire import frames
 from penstock.wire import messages as m
@@ -331,6 +332,22 @@ def test_what_others_bring_waits_until_the_partition_is_open():
     node._carry_out()
     assert told == [False, True]
     assert rows_of(node, stream, 1) == [(10, b"v")]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 4, 7])
+def test_each_partition_is_opened_once_however_many_growths_come_together(shards: int):
+    """To open one may be to seal it, and to open its children, and so on, back to where the rest of
+    the first ones are still to be opened."""
+    grown, node = Node(shards), Node(shards)
+    stream = grown.open("topic", "t", partitions=1)
+    for partitions in (7, 20, 60):
+        grown.call(m.Grow(stream, partitions))
+    node.fabric.control.adopt(info_of(grown, stream))
+    node._carry_out()
+    carried_out = [each for each in node.journal if each.kind & Kind.FORWARDED]
+    notes = [read_note(read_forward(each.meta)[1]) for each in carried_out]
+    opened = [note.partition for note in notes if isinstance(note, Opened)]
+    assert sorted(opened) == list(range(1, 60))
 
 
 def _packed(number: int, index: int, kind: int, part: Any) -> Any:

@@ -317,13 +317,13 @@ def _left(
     last: Forward | None = None
     size = 0
     for number, index, part in line:
-        forward = Forward(home, index, number)
-        if shard.was_forwarded(forward):
-            continue
         full = size >= MAX_MERGED_BYTES
         if last is not None and (full or not can_merge(part, together[-1])):
             yield last, _as_one(together)
-            together, size = [], 0
+            together, size, last = [], 0, None
+        forward = Forward(home, index, number)
+        if shard.was_forwarded(forward):  # perhaps by what followed from the one before
+            continue
         together.append(part)
         size += bytes_of(part)
         last = forward
