@@ -176,7 +176,7 @@ class Node:
         """What the core wants to read has been read."""
         while self.reads:
             wanted = self.reads.pop(0)
-            wanted.then(self.batches.get(wanted.stored.location))
+            self.fabric.was_read(wanted, self.batches.get(wanted.stored.location))
             self._carry_out()
 
     def _append(self, entry: Entry, at_once: list[Entry]) -> None:

@@ -59,8 +59,8 @@ class Serve(msgspec.Struct):
 
 
 class Read(msgspec.Struct):
-    """Read a batch of a shard, given with what its record says of it, and hand it over: later, and
-    None if nobody has it whole."""
+    """Read a batch of a shard, given with what its record says of it, and hand it over: later, to
+    `Fabric.was_read`."""
 
     shard: int
     meta: bytes

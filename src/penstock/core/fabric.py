@@ -17,7 +17,7 @@ from penstock.core.clients import Clients
 from penstock.core.control import Control
 from penstock.core.control_log import ControlLog
 from penstock.core.edges import Edges
-from penstock.core.effects import Close, Effect
+from penstock.core.effects import Close, Effect, Read
 from penstock.core.figures import figures_of
 from penstock.core.forwards import Forwards
 from penstock.core.gangs import Gangs
@@ -174,6 +174,11 @@ class Fabric:
             entry.done = entry.answer = entry.failed = entry.reply = entry.reader = None
         if self.kernel.shared:  # transactions may have waited for leases elsewhere
             self.forwards.carry_out_owed()
+
+    def was_read(self, wanted: Read, data: Buffer | None) -> None:
+        """What was to be read is there; None if nobody has it whole."""
+        wanted.then(data)
+        self.forwards.carry_out_owed()
 
     def tick(self, now_us: int) -> None:
         """Time passes."""

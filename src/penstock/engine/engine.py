@@ -294,7 +294,7 @@ class Engine:
 
         def then() -> None:
             (found,) = job.found
-            effect.then(None if isinstance(found, PenstockError) else found)
+            self.fabric.was_read(effect, None if isinstance(found, PenstockError) else found)
             self.settle(self.fabric.kernel.now_us)
 
         def read() -> None:

@@ -97,6 +97,8 @@ class Runtime:
             self._maintain()
             if engine.outputs or engine.journal.pending_bytes:
                 self._flush()
+                while engine.jobs:  # what was written may have something read
+                    self._read()
         self.relieve()
         self._set_timer()
 
