@@ -98,8 +98,6 @@ class Worker:
                     await self._open()
                     await self._process()
                     self._pause_s = PAUSE_SECONDS
-                except HaltError:
-                    self._wanted = False
                 except FencedError:
                     self._lose()
                 except StuckError as error:
@@ -166,6 +164,8 @@ class Worker:
                     await self._split(*split)
                 else:
                     await self._rest(prefetch)
+        except HaltError:  # noted at once: while reading ends, it may be started again
+            self._wanted = False
         finally:
             self._stopped_us = wall_us()
             await prefetch.close()
@@ -189,7 +189,11 @@ class Worker:
         lineage = self._delivery.lineage
         gone = (*lineage.moved, Moved(offset, moved[0].low, moved[-1].high))
         self._delivery.lineage = Lineage(lineage.origin, generation, gone)
-        await self._commit(seeds)
+        try:
+            await self._commit(seeds)
+        except HaltError:  # what it gave up here is nobody's yet: it goes on from the last commit
+            self._assembler = None
+            raise
         shared.grown()
 
     async def _take(self, fragments: Fragments) -> None:
