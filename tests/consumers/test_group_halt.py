@@ -14,8 +14,8 @@ from tests.consumers.test_group_run import until
 
 import penstock
 from penstock import aio
-from penstock.consumers import worker as workers
 from penstock.consumers.prefetch import Prefetch
+from penstock.consumers.splitting import moved_by
 from penstock.consumers.worker import Worker
 
 PARTITION = 0
@@ -107,14 +107,14 @@ def test_a_claim_is_over_while_a_partition_is_split(
         for _ in range(8):
             next(feed)
         topic.grow(3)
-        real, halted = workers.moved_by, list[Callable[[], None]]()
+        halted = list[Callable[[], None]]()
 
-        async def interrupted(shared: Any, partition: int, *split: int) -> Any:
+        async def interrupted(shared: Any, partition: int, generation: int, offset: int) -> Any:
             if partition == PARTITION and not halted:
                 halted.append(halt(group._member._workers[PARTITION], question))
-            return await real(shared, partition, *split)
+            return await moved_by(shared, partition, generation, offset)
 
-        monkeypatch.setattr(workers, "moved_by", interrupted)
+        monkeypatch.setattr("penstock.consumers.worker.moved_by", interrupted)
         async with fabric._asynchronous() as reached:
             group = group_of(reached, guarantee)
             task = asyncio.create_task(group.run())
