@@ -10,6 +10,7 @@ from tests.core.canonical import state_of
 from tests.core.harness import Node
 from tests.core.test_staging import Stager, name
 
+from penstock.core.late_stages import MAX_READS
 from penstock.core.staging import MAX_STAGE_MS
 from penstock.errors import ConflictError, StaleError
 from penstock.wire import messages as m
@@ -90,12 +91,15 @@ def test_rows_go_where_their_keys_are_now(growths: list[int]):
         assert all(offset >= splits[number]["origin"] for offset, _ in rows)
 
 
-def test_nothing_waits_for_an_event_that_may_not_come():
-    """Rows that have to be passed on twice are there when what was to be read has been read."""
-    here = Grower()
+@pytest.mark.parametrize("shards", [4, 16])
+def test_nothing_waits_for_an_event_that_may_not_come(shards: int):
+    """Rows that have to be passed on twice, and those of more shards than are read at a time."""
+    node = Node(shards)
+    here = Grower(node)
+    here.topic = node.open("topic", "t", partitions=3 * MAX_READS)
     here.keyed(1)
-    here.grow(5)
-    here.grow(12)
+    here.grow(20)
+    here.grow(36)
     here.node.lazy = True
     here.publish("job", 1, 1)
     here.node.commit()

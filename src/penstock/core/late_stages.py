@@ -57,12 +57,16 @@ class LateStages:
         self.pushes = pushes
         self.forwards = forwards
         self._reading: set[int] = set()  # shards
+        self._in_line: dict[int, None] = {}  # those that would read, were there not others
 
     def begin(self, shard: Shard) -> None:
         """Has the first late batch of a shard read, if nothing hinders it. Whatever does, this is
-        called again and again."""
+        called again and again; if it is others, as soon as they have read."""
         found = shard.staging.first_late() if self._may_read(shard) else None
         if found is None:
+            return
+        if len(self._reading) >= MAX_READS:
+            self._in_line[shard.id] = None
             return
         stage, staged = found
         if stage.leaving or not self._has_room(shard):
@@ -79,7 +83,7 @@ class LateStages:
     def _may_read(self, shard: Shard) -> bool:
         if self.kernel.refusing is not None or not shard.owned:
             return False
-        return shard.id not in self._reading and len(self._reading) < MAX_READS
+        return shard.id not in self._reading
 
     def _has_room(self, shard: Shard) -> bool:
         try:
@@ -99,6 +103,14 @@ class LateStages:
                 self._show(shard, staged)
             else:
                 self._pass_on(shard, staged, parts)
+        self._next(shard)
+
+    def _next(self, shard: Shard) -> None:
+        """One has read: others, who were in line before, begin, and it is in line again."""
+        while self._in_line and len(self._reading) < MAX_READS:
+            first = next(iter(self._in_line))
+            del self._in_line[first]
+            self.begin(self.kernel.shards[first])
         self.begin(shard)
 
     def _parts(self, staged: Staged, data: Buffer) -> list[m.TxnPush] | None:
