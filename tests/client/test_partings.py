@@ -186,7 +186,7 @@ def test_a_loop_that_ends_while_its_thread_waits_for_a_cluster(
         return result(self, timeout)
 
     hurry(monkeypatch)
-    cluster = FakeCluster()
+    cluster = FakeCluster(nodes=1)  # of several, each would have what is given back to another
     with penstock.connect(cluster.url, timeout=TIMEOUT_S) as fabric:
         other = fabric.queue("other")
         leave_amid(fabric, strike)
@@ -204,7 +204,7 @@ def test_a_loop_that_ends_in_the_thread_of_a_cluster(
     strike: Strike, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurry(monkeypatch)
-    cluster = FakeCluster()
+    cluster = FakeCluster(nodes=1)  # of several, each would have what is given back to another
     with penstock.connect(cluster.url, timeout=TIMEOUT_S) as fabric:
         leave_amid(fabric, strike)
         connection: Any = fabric._connection
