@@ -237,7 +237,20 @@ class QueueView:
         costs more than sending it, and whoever takes so many takes the rest soon. With `joins`,
         neighbouring batches become one grant.
         """
+        if messages == 1 and not overdraw:
+            return self._take_one(max_bytes, lease_us, now_us)
         return _Taking(self, lease_us, now_us, joins).take(messages, max_bytes, overdraw)
+
+    def _take_one(self, max_bytes: int, lease_us: int, now_us: int) -> Taken:
+        """What `_Taking` does for one message, in fewer steps."""
+        queue = self.heads.first(self.shards) if max_bytes > 0 else None
+        found = None if queue is None else next_given(queue, 1, max_bytes, lease_us)
+        if queue is None or found is None:
+            return Taken()
+        given = found[0]
+        grant = queue.granted(given, now_us)
+        self.heads.offer(queue)
+        return Taken(grant.messages, {1: (queue, given, grant)}, [1])
 
 
 class _Taking:

@@ -18,6 +18,7 @@ from penstock.wire.batch import Batch, Columns, count_of, restamped
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import Flag, Verb
 from penstock.wire.merge import MERGE_FROM, OneRow, merge, one_row
+from penstock.wire.plain import part_of
 
 _moved_of = attrgetter("moved")
 _LACKING = "a stored batch lacks messages that it should hold"
@@ -148,6 +149,8 @@ def _cut(part: Slice, found: Found) -> Buffer:
         return found
     if contiguous and messages == stored:
         return found
+    if contiguous and (cut := part_of(found, part.position, messages)) is not None:
+        return cut
     batch = Batch.parse(found, verify=False)
     first = part.position - batch.header.base
     if contiguous and not batch.header.columns & Columns.DELTAS and first >= 0:

@@ -1,4 +1,5 @@
-/* What most small messages are: one frame, a push of values about which nothing else is said.
+/* What most small messages are: one frame, a push of values about which nothing else is said; and a
+   part of such a batch, for whoever takes a few of its messages.
 
    plain.py states what is promised. These know only the plain case; whatever else they are given,
    or is wrong with it, is answered with None, and the code for all cases takes or refuses it.
@@ -38,6 +39,12 @@ put(unsigned char *at, uint64_t number, int bytes)
     for (int byte = 0; byte < bytes; byte++) {
         at[byte] = (unsigned char)(number >> 8 * byte);
     }
+}
+
+static Py_ssize_t
+padded(Py_ssize_t size)
+{
+    return (size + 7) & ~(Py_ssize_t)7;
 }
 
 /* The checksum of some bytes; 0 and an exception if it cannot be had. */
@@ -94,7 +101,7 @@ fields_of(const unsigned char *at, const int *fields, int count)
 static int
 are_values(const unsigned char *at, Py_ssize_t size, Py_ssize_t count)
 {
-    Py_ssize_t start = ((count + 1) * OFFSET_BYTES + 7) & ~(Py_ssize_t)7;
+    Py_ssize_t start = padded((count + 1) * OFFSET_BYTES);
     if (start > size || number_at(at, 4) != 0) {
         return 0;
     }
@@ -212,7 +219,7 @@ one_value(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
         Py_RETURN_NONE;
     }
     Py_ssize_t size = PyBytes_GET_SIZE(args[0]);
-    Py_ssize_t column = 2 * OFFSET_BYTES + ((size + 7) & ~(Py_ssize_t)7);
+    Py_ssize_t column = 2 * OFFSET_BYTES + padded(size);
     Py_ssize_t length = HEADER_BYTES + column;
     PyObject *batch = PyByteArray_FromStringAndSize(NULL, length);
     if (batch == NULL) {
@@ -240,12 +247,107 @@ one_value(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
     return batch;
 }
 
+/* --- a part of a batch --------------------------------------------------------------------- */
+
+/* The header and the columns of a part, which begins at a row; NULL if the values are not there. */
+static PyObject *
+cut_out(const unsigned char *batch, Py_ssize_t length, Py_ssize_t rows, Py_ssize_t first,
+        Py_ssize_t count)
+{
+    const unsigned char *offsets = batch + HEADER_BYTES;
+    Py_ssize_t values = HEADER_BYTES + padded((rows + 1) * OFFSET_BYTES);
+    if (values > length) {
+        return NULL;
+    }
+    uint64_t begin = number_at(offsets + first * OFFSET_BYTES, 4), end = begin;
+    Py_ssize_t column = padded((count + 1) * OFFSET_BYTES);
+    for (Py_ssize_t row = first + 1; row <= first + count; row++) {
+        uint64_t next = number_at(offsets + row * OFFSET_BYTES, 4);
+        if (next < end) {
+            return NULL;
+        }
+        end = next;
+    }
+    if (end > (uint64_t)(length - values)) {
+        return NULL;
+    }
+    Py_ssize_t size = (Py_ssize_t)(end - begin);
+    Py_ssize_t whole = HEADER_BYTES + column + padded(size);
+    PyObject *part = PyByteArray_FromStringAndSize(NULL, whole);
+    if (part == NULL) {
+        return NULL;
+    }
+    unsigned char *to = (unsigned char *)PyByteArray_AS_STRING(part);
+    memset(to, 0, (size_t)whole);
+    memcpy(to, batch, HEADER_BYTES);
+    put(to + 4, (uint64_t)whole, 4);
+    put(to + 8, number_at(batch + 8, 8) + (uint64_t)first, 8);
+    put(to + 44, (uint64_t)count, 4);
+    put(to + 92, (uint64_t)(whole - HEADER_BYTES), 4);
+    for (Py_ssize_t row = 0; row <= count; row++) {
+        put(to + HEADER_BYTES + row * OFFSET_BYTES,
+            number_at(offsets + (first + row) * OFFSET_BYTES, 4) - begin, 4);
+    }
+    memcpy(to + HEADER_BYTES + column, batch + values + begin, (size_t)size);
+    return part;
+}
+
+/* The part of a batch that has values alone, which was checked when it came; NULL if it is none, or
+   has not all of these rows, and if there is an exception. */
+static PyObject *
+part_from(const unsigned char *batch, Py_ssize_t length, uint64_t position, Py_ssize_t count)
+{
+    if (length < HEADER_BYTES || length > MOST_BATCH_BYTES || memcmp(batch, "PSB1", 4) != 0 ||
+        number_at(batch + 4, 4) != (uint64_t)length || batch[40] != 1 || batch[41] != 0 ||
+        batch[43] != 0) {
+        return NULL;
+    }
+    uint64_t base = number_at(batch + 8, 8), rows = number_at(batch + 44, 4);
+    if (base >> 62 || rows > MOST_MESSAGES || position < base || count <= 0 ||
+        position - base >= rows || (uint64_t)count > rows - (position - base)) {
+        return NULL;
+    }
+    return cut_out(batch, length, (Py_ssize_t)rows, (Py_ssize_t)(position - base), count);
+}
+
+static PyObject *
+part_of(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 4) {
+        PyErr_SetString(PyExc_TypeError, "expected a batch, a position, a count and a digest");
+        return NULL;
+    }
+    uint64_t position = PyLong_AsUnsignedLongLong(args[1]);
+    Py_ssize_t count = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    Py_buffer data;
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    PyObject *part = part_from(data.buf, data.len, position, count);
+    PyBuffer_Release(&data);
+    if (part == NULL) {
+        return found_or_none(NULL);
+    }
+    unsigned char *start = (unsigned char *)PyByteArray_AS_STRING(part);
+    Py_ssize_t size = PyByteArray_GET_SIZE(part);
+    put(start + 32, checksum_of(args[3], start + CHECKED_FROM, size - CHECKED_FROM), 8);
+    if (PyErr_Occurred()) {
+        Py_CLEAR(part);
+    }
+    return part;
+}
+
 /* --- the module ---------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
     {"read_header", (PyCFunction)(void (*)(void))read_header, METH_FASTCALL, NULL},
     {"read_push", (PyCFunction)(void (*)(void))read_push, METH_FASTCALL, NULL},
     {"one_value", (PyCFunction)(void (*)(void))one_value, METH_FASTCALL, NULL},
+    {"part_of", (PyCFunction)(void (*)(void))part_of, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

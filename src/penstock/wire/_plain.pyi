@@ -16,3 +16,6 @@ def one_value(
     digest: Digest,
     /,
 ) -> bytearray | None: ...
+def part_of(
+    batch: Buffer, position: int, count: int, digest: Digest, /
+) -> bytearray | None: ...

@@ -1,4 +1,5 @@
-"""What most small messages are, in one step each: pushes of values about which nothing is said.
+"""What most small messages are, in one step each: pushes of values about which nothing is said, and
+parts of such batches.
 
 A step of Python costs twice as much in a process that has just been woken, and a message that comes
 alone goes through two hundred of them. So the compiled module (`_plain.c`, if it was built and the
@@ -52,3 +53,10 @@ def one_value(
     if not COMPILED:
         return None
     return _plain.one_value(value, timestamp_us, producer, sequence, instance, _digest)
+
+
+def part_of(batch: Buffer, position: int, count: int) -> bytearray | None:
+    """As `Batch.span`: some messages of a batch that was checked before, from a position on."""
+    if not COMPILED:
+        return None
+    return _plain.part_of(batch, position, count, _digest)
