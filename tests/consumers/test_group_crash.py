@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.consumers import clicks
 
 import penstock
 from penstock import aio
-from penstock.consumers.progress import SnapshotRef
+from penstock.consumers.assembler import Assembler
+from penstock.consumers.fragments import Fragment, Fragments
+from penstock.consumers.progress import Progress, SnapshotRef
 from penstock.consumers.rules import Rules
+from penstock.consumers.saving import Saving
 from penstock.consumers.snapshot import Snapshot
+from penstock.consumers.stateful import About, Completion, Stateful
 from penstock.consumers.steps import Limits
 from penstock.consumers.storage import Storage
 from penstock.errors import ClosedError
@@ -117,6 +122,66 @@ def test_a_snapshot_that_was_not_committed_does_not_change_the_one_before(folder
             await late.drop(superseded)
             assert await first.get_snapshot(anew.ref) == [b"3"]
             assert len(await keys_of(table)) == 1
+
+    asyncio.run(run())
+
+
+class Offsets(Stateful[list[int]]):
+    """What each key had, when its end comes."""
+
+    completion = Completion(lambda fragment: fragment.value == b"end")
+
+    def open(self, key: bytes) -> list[int]:
+        return []
+
+    def on_message(self, state: list[int], fragment: Fragment) -> list[int]:
+        return [*state, fragment.offset]
+
+    def finish(self, state: list[int], about: About) -> Iterator[bytes]:
+        yield b" ".join(b"%d" % offset for offset in state)
+
+
+def fragments(first: int, end: int) -> Fragments:
+    """Of two keys by turns; the last of each ends it."""
+    offsets = np.arange(first, end, dtype=np.int64)
+    keys = [b"ab"[offset % 2 : offset % 2 + 1] for offset in range(first, end)]
+    values = [b"end" if offset >= 10 else b"x" for offset in range(first, end)]
+    return Fragments(keys, values, offsets, offsets, offsets)
+
+
+async def stored(saving: Saving, assembler: Assembler[Any], first: int, end: int) -> Progress:
+    """What may be committed when these are read."""
+    assembler.take(fragments(first, end), 0)
+    await saving.snapshot(assembler)
+    return await saving.progress(assembler, 0)
+
+
+def test_what_was_stored_for_a_commit_that_failed_is_not_committed_later(folder: str):
+    """The worker goes back to its last commit, and makes its next snapshot before the place where
+    it made the one that failed: it may take other turns this time."""
+
+    async def run() -> None:
+        async for table in tables(folder):
+            storage = Storage(table, "g", "t", 0)
+            saving = Saving(storage)
+
+            before = await stored(saving, Assembler(Offsets()), 0, 4)
+            await saving.committed()
+            ref = before.snapshot
+            assert ref is not None
+            lost = Assembler(Offsets(), before, await storage.get_snapshot(ref))
+            await stored(saving, lost, before.offset, 10)
+            saving.opened(None)
+            again = Assembler(Offsets(), before, await storage.get_snapshot(ref))
+            after = await stored(saving, again, before.offset, 5)
+            await saving.committed()
+
+            assert after.snapshot is not None
+            other = Storage(table, "g", "t", 0)
+            resumed = Assembler(Offsets(), after, await other.get_snapshot(after.snapshot))
+            step = resumed.take(fragments(after.offset, 12), 0)
+            found = {result.key: result.value for result in step.results}
+            assert found == {b"a": b"0 2 4 6 8 10", b"b": b"1 3 5 7 9 11"}
 
     asyncio.run(run())
 

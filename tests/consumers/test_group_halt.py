@@ -14,9 +14,11 @@ from tests.consumers.test_group_run import until
 
 import penstock
 from penstock import aio
+from penstock.consumers.delivery import Delivery
 from penstock.consumers.prefetch import Prefetch
 from penstock.consumers.splitting import moved_by
 from penstock.consumers.worker import Worker
+from penstock.errors import UnavailableError
 
 PARTITION = 0
 # Whom it hinders in a split. The others deliver in the transaction, or lose what may be lost.
@@ -135,3 +137,72 @@ def test_a_claim_is_over_while_a_partition_is_split(
         assert clicks.mistakes(found, guarantee) == []
         if guarantee != "at-most-once":
             assert {each.key for each in found} == {each.key for each in clicks.expected()}
+
+
+def test_a_claim_is_renewed_in_a_pause_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nobody else would have a turn any more if the one that pauses did not wait again."""
+
+    async def run(fabric: penstock.Fabric) -> None:
+        topic = fabric.topic("clicks", 1)
+        feed = clicks.publish(topic)
+        next(feed)
+        monkeypatch.setattr("penstock.consumers.worker.PAUSE_SECONDS", 0.5)
+        async with fabric._asynchronous() as reached:
+            group = group_of(reached, "exactly-once")
+            task = asyncio.create_task(group.run())
+            worker = await worker_of(group)
+            commit = Delivery.commit
+
+            async def failing(*given: Any, **named: Any) -> None:
+                monkeypatch.setattr(Delivery, "commit", commit)
+                raise UnavailableError("for once")
+
+            monkeypatch.setattr(Delivery, "commit", failing)
+            await asyncio.to_thread(list, feed)
+            await soon(lambda: worker._shared.counts.failures)
+            worker.stop()
+            worker.start()
+            await soon(lambda: is_read(topic))
+            group.stop()
+            await asyncio.wait_for(task, 20)
+
+    with penstock.open(str(tmp_path / "data")) as fabric:
+        asyncio.run(run(fabric))
+        assert clicks.delivered(fabric.queue("sessions")) == clicks.expected()
+
+
+def test_a_split_that_is_heard_of_during_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It would not be dealt with before the next message of the partition; there may be none."""
+
+    async def run(fabric: penstock.Fabric) -> None:
+        topic = fabric.topic("clicks", 1)
+        feed = clicks.publish(topic)
+        next(feed)
+        commit, give, heard = Worker._commit, Prefetch._give, asyncio.Event()
+
+        def giving(prefetch: Prefetch, batches: Any, splits: Any) -> None:
+            give(prefetch, batches, splits)
+            if splits:
+                heard.set()
+
+        async def growing(worker: Worker, *seeds: Any) -> None:
+            monkeypatch.setattr(Worker, "_commit", commit)
+            await asyncio.to_thread(topic.grow, 3)
+            await asyncio.wait_for(heard.wait(), 20)
+            await commit(worker, *seeds)
+
+        monkeypatch.setattr(Prefetch, "_give", giving)
+        async with fabric._asynchronous() as reached:
+            group = group_of(reached, "exactly-once")
+            task = asyncio.create_task(group.run())
+            await worker_of(group)
+            monkeypatch.setattr(Worker, "_commit", growing)
+            next(feed)
+            await soon(lambda: sorted(topic.committed("g")) == [0, 1, 2])
+            group.stop()
+            await asyncio.wait_for(task, 20)
+
+    with penstock.open(str(tmp_path / "data")) as fabric:
+        asyncio.run(run(fabric))

@@ -146,7 +146,7 @@ class GroupMember:
     async def _close(self, running: list[asyncio.Task[None]]) -> None:
         for task in [*running, *self._tasks]:
             task.cancel()
-        for worker in self._workers.values():
+        for worker in list(self._workers.values()):  # one may lose its claim meanwhile
             await worker.discard()
         await asyncio.gather(*running, *self._tasks, return_exceptions=True)
         if self._roster is not None:

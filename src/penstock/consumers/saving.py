@@ -21,7 +21,9 @@ class Saving:
         self._next: ChunksRef | None = None  # the one that the next commit will refer to
 
     def opened(self, chunks: ChunksRef | None) -> None:
-        """A worker begins anew with what is committed."""
+        """A worker begins anew with what is committed. What was stored after that, for a commit
+        that failed, is no part of any snapshot that follows."""
+        self.storage.begin()
         self._superseded, self._committed, self._next = None, chunks, None
 
     async def snapshot(self, assembler: Assembler[Any]) -> None:

@@ -2,6 +2,7 @@
 
 Nothing here is changed in place while a commit may refer to it. Each life of a worker has a name of
 its own under which it writes, so one that comes back late does not touch what the next one wrote.
+A worker that goes back to its last commit begins another life.
 """
 
 from __future__ import annotations
@@ -34,10 +35,16 @@ class Storage:
     def __init__(self, table: AsyncTable, group: str, topic: str, partition: int) -> None:
         self._table = table
         self._prefix = part_of(group, topic, str(partition)).encode()
+        self._life: str
+        self._numbers: dict[bytes, int]  # entries of the own snapshot, and of which number
+        self._number: int
+        self._others_gone: bool
+        self.begin()
+
+    def begin(self) -> None:
+        """Another life: what was stored before is another's from now on."""
         self._life = secrets.token_hex(8)
-        self._numbers: dict[bytes, int] = {}  # entries of the own snapshot, and of which number
-        self._number = 0
-        self._others_gone = False
+        self._numbers, self._number, self._others_gone = {}, 0, False
 
     # --- dumps -----------------------------------------------------------------------------
 
@@ -111,7 +118,7 @@ class Storage:
         return [packed for _, packed in newest.values() if packed]
 
     async def drop(self, keys: list[bytes]) -> None:
-        """Removes entries that are superseded, in this order; once, also all of other workers."""
+        """Removes entries that are superseded, in this order; once, also all of other lives."""
         for key in keys:
             await self._table.delete(key)
         if not self._others_gone:

@@ -117,10 +117,10 @@ class Worker:
         self._assembler = None
         self._shared.counts.failures += 1
         log.warning("partition %d goes on from its last commit: %s", self.partition, error)
-        self._news.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._pause_s):
                 while self._wanted:
+                    self._news.clear()  # it may have been stopped, and started again
                     await self._news.wait()
         self._pause_s = min(2 * self._pause_s, MAX_PAUSE_SECONDS)
 
@@ -155,6 +155,7 @@ class Worker:
         try:
             while self._wanted:
                 await asyncio.sleep(0)  # others, and the loop itself, have their turn
+                self._news.clear()  # before the look: what comes after that is to be looked at, too
                 split = self._next_split(prefetch)
                 fragments = prefetch.take(self._rows, None if split is None else split[1])
                 self.end = prefetch.end
@@ -270,7 +271,6 @@ class Worker:
         if prefetch.at_end:
             self._measure_gap(None)
             await self._tick()
-        self._news.clear()
         if not prefetch.ready and self._wanted:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s(every_s)):
