@@ -71,6 +71,11 @@ def _looked_at(queue: QueueShard, body: PopBody) -> Iterator[tuple[Run, int]]:
 
 def slices_of(taken: Taken) -> list[Slice]:
     """What was taken, batch by batch, in order; without what is not leased any more."""
+    if len(taken.order) == 1:  # most often it is one message, alone
+        ((queue, given, grant),) = taken.grants.values()
+        if given.span == 1:
+            part = slice_of(queue, grant, grant.number)
+            return [] if part is None else [part]
     parts = {place: _parts(*grant) for place, grant in taken.grants.items()}
     slices = (next(parts[place]) for place in taken.order)
     return [part for part in slices if part is not None]

@@ -365,6 +365,9 @@ class _Taking:
 
 def bounded(body: PopBody) -> PopBody:
     """The request with its numbers inside the limits."""
+    usual = 0 < body.messages <= MAX_POP_MESSAGES and 0 < body.max_bytes <= MAX_POP_BYTES
+    if usual and body.wait_ms <= MAX_WAIT_MS and body.lease_ms <= MAX_LEASE_MS:
+        return body
     return body._replace(
         messages=max(1, min(body.messages, MAX_POP_MESSAGES)),
         max_bytes=max(1, min(body.max_bytes or MAX_POP_BYTES, MAX_POP_BYTES)),

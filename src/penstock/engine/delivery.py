@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from penstock.wire.frames import Flag, Verb
 from penstock.wire.merge import MERGE_FROM, OneRow, merge, one_row
 from penstock.wire.plain import part_of
 
-_moved_of = attrgetter("moved")
 _LACKING = "a stored batch lacks messages that it should hold"
 _MAX_DELTA = (1 << 31) - 1  # of a row offset
 WHOLE_BYTES = 1 << 20  # a batch over this is cut to what was granted, so that frames stay bounded
@@ -54,6 +52,17 @@ class _Delivery:
         self._grant(part, part.mask.bit_length(), len(batch), 0)
         self.batches.append(batch)
         self.messages += part.mask.bit_count()
+
+    def add_all(self, parts: Sequence[Slice], found: list[Found], merges: bool) -> None:
+        """All of these, those of one message each merged if that is wanted."""
+        at = 0
+        for end, rows in _stretches(found, merges):
+            if len(rows) >= MERGE_FROM:
+                self.add_merged(parts[at:end], rows)
+            else:
+                for part, each in zip(parts[at:end], found[at:end], strict=True):
+                    self.add(part, each)
+            at = end
 
     def add_merged(self, parts: Sequence[Slice], rows: Sequence[OneRow]) -> None:
         """Batches of one message each as one batch, shared by their grants."""
@@ -89,17 +98,13 @@ def deliver(effect: Deliver, found: list[Found]) -> Answer:
     """The frame with the granted messages. A damaged batch is left out and reported. There is no
     frame for a subscription that would get nothing."""
     delivery = _Delivery()
-    at = 0
-    if any(map(_moved_of, effect.slices)):
+    if any(part.moved for part in effect.slices):
         pairs = zip(effect.slices, found, strict=True)
         found = [each if p.moved is None else as_shown(each, p.moved) for p, each in pairs]
-    for end, rows in _stretches(found, effect.merges):
-        if len(rows) >= MERGE_FROM:
-            delivery.add_merged(effect.slices[at:end], rows)
-        else:
-            for part, each in zip(effect.slices[at:end], found[at:end], strict=True):
-                delivery.add(part, each)
-        at = end
+    if len(found) == 1:
+        delivery.add(effect.slices[0], found[0])
+    else:
+        delivery.add_all(effect.slices, found, effect.merges)
     missing = 0
     if delivery.damaged:
         missing = sum(part.mask.bit_count() for part in effect.slices) - delivery.messages
