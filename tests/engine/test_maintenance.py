@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.liveness import grown_partition
+from penstock.core.queues import FORGET_AFTER_US
 from penstock.embedded import Inline, embed
 from penstock.engine import maintenance
 from penstock.engine.recovery import open_engine
@@ -160,6 +161,25 @@ def test_a_step_of_a_checkpoint_is_bounded_in_shards_and_in_bytes(
             steps = sections_of_steps(inline)
             assert max(map(len, steps)) <= 2
             assert {key for each in steps for key in each} == set(every)
+
+
+def test_what_a_checkpoint_notes_is_in_line_before_another_event() -> None:
+    inline = new_inline(MemoryDisk())
+    clock = inline.clock
+    assert isinstance(clock, FakeClock)
+    with embed(inline, 5.0, "default") as fabric:
+        queue = fabric.queue("q")
+        queue.push(b"x")
+        (message,) = queue.pop_many()
+        message.ack(wait=True)
+        with inline.changed:
+            clock.advance(2 * FORGET_AFTER_US / 1e6)
+            inline.run()
+            kernel, written = inline.engine.fabric.kernel, inline.engine.journal.appended_records
+            kernel.now_us = clock.now_us()
+            sections_of_steps(inline)
+            assert inline.engine.journal.appended_records > written  # the queue is forgotten
+            assert kernel.effects == []
 
 
 def test_only_partitions_that_have_grown_are_looked_at() -> None:

@@ -283,8 +283,10 @@ class Maintenance:
                 packed = sections[f"shard-{shard.id}"] = _encode(shard.snapshot())
                 size += len(packed)
             if sections and (len(sections) >= SHARDS_A_STEP or size >= STEP_BYTES):
+                self.engine.settle(fabric.kernel.now_us)  # what is forgotten is noted in the log
                 yield sections
                 sections, size = {}, 0
+        self.engine.settle(fabric.kernel.now_us)
         if sections:
             yield sections
 

@@ -117,6 +117,8 @@ class Member:
         as well. ProtocolError if one makes no sense, after what came before it: close the link."""
         try:
             for message in messages:
+                # What the one before had logged is in line: this one may take the shard away.
+                self.engine.settle(now_us)
                 self._receive_one(source, message, now_us)
         finally:
             self.pump(now_us)

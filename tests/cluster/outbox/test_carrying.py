@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cluster.outbox.fabric import Fabric, push_to
 
+from penstock.cluster.replication.messages import Probe, pack
 from penstock.core.outbox import Packed
 from penstock.core.sessions import Binding
 from penstock.engine import outbox as module
@@ -56,6 +57,22 @@ def test_answers_that_nobody_waits_for_do_nothing():
     for message in (Bound(77, Binding.BOUND), Secured(77, 0, ""), Refused(home, away)):
         fabric.member(1).receive(2, [memoryview(b"o" + pack_outbox(message))], fabric.now_us)
     assert fabric.shard(home).last == last
+
+
+def test_a_part_comes_together_with_the_word_that_another_has_the_shard():
+    """What is done for the part is in line before the shard is given up; after that it would have
+    stayed there for ever, and with it all that the node wrote."""
+    fabric = Fabric()
+    queue, known = fabric.queue("q"), fabric.member(1).plane.state.map().shards
+    owner = known[0].owner
+    other = next(node for node in known[0].in_sync if node != owner)
+    member, home = fabric.member(owner), fabric.shard_of(other)
+    part = Packed(10_000, 0, 3, m.pack(push_to(queue, 0, b"late")))
+    forward = Forward(home, 0, member.outboxes._version(), [part])
+    probe = b"".join(map(bytes, pack(Probe(0, known[0].epoch + 1, 1))))
+    together = [memoryview(b"o" + pack_outbox(forward)), memoryview(b"r" + probe)]
+    member.receive(other, together, fabric.now_us)
+    assert fabric.push(owner, queue, fabric.shard_of(owner, but=0), b"next", 7, 0) is not None
 
 
 def test_definitions_that_are_too_new_are_waited_for():
