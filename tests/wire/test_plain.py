@@ -18,7 +18,7 @@ from penstock.wire import packing, plain
 from penstock.wire.batch import HEADER_BYTES, Batch, Columns, checksum_of
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import FRAME, PUSH, PushBody, Splitter
-from penstock.wire.limits import MAX_BATCH_BYTES
+from penstock.wire.limits import MAX_BATCH_BYTES, MAX_PRIORITY
 
 pytestmark = pytest.mark.skipif(
     not plain.COMPILED, reason="the compiled module was not built, or PENSTOCK_PURE is set"
@@ -179,6 +179,72 @@ def test_offsets_that_lie_are_not_read() -> None:
         assert (plain.read_push(body) is None) == (as_the_others_read_it(body) is None), row
 
 
+@given(
+    st.lists(SMALL, min_size=1, max_size=40), st.data(), st.integers(0, (1 << 62) - 41),
+    st.integers(0, MAX_PRIORITY), NUMBERS,
+)  # fmt: skip
+def test_a_part_is_what_others_cut_out(
+    values: list[bytes], data: st.DataObject, base: int, priority: int, producer: int
+) -> None:
+    batch = Batch.parse(
+        encode_batch(
+            values, timestamp_us=1, producer=producer, priority=priority, due_us=-5, ttl_ms=9
+        )
+    )
+    batch.stamp(base, 3, 77)
+    first = data.draw(st.integers(0, len(values) - 1))
+    count = data.draw(st.integers(1, len(values) - first))
+    part = plain.part_of(memoryview(batch.buffer), base + first, count)
+    assert part == batch.span(first, count)
+    assert part is not None
+    assert Batch.parse(part).values == values[first : first + count]
+
+
+@pytest.mark.parametrize(
+    ("position", "count"),
+    [(9, 1), (9, 3), (13, 1), (12, 2), (10, 4), (10, 0), (10, -1), (-1, 1), (1 << 64, 1)],
+)
+def test_there_is_no_part_of_what_is_not_there(position: int, count: int) -> None:
+    batch = Batch.parse(encode_batch([b"a", b"b", b"c"], timestamp_us=1))
+    batch.stamp(10, 1, 1)
+    assert plain.part_of(batch.buffer, position, count) is None
+    assert plain.part_of(batch.buffer, 10, 3) == batch.buffer
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_part_is_as_urgent_as_others_take_it(over: int) -> None:
+    batch = encode_batch([b"a", b"b"], timestamp_us=1, priority=MAX_PRIORITY)
+    batch[42] += over
+    assert (plain.part_of(batch, 0, 1) is None) == bool(over)
+
+
+def test_parts_of_batches_that_say_more_are_left_to_others() -> None:
+    said: list[dict[str, Any]] = [
+        {"keys": [b"k", b"k"]}, {"timestamps_us": [1, 2]}, {"compression": "lz4"},
+    ]  # fmt: skip
+    for more in said:
+        batch = encode_batch([bytes(500), b"b"], timestamp_us=1, **more)
+        assert plain.part_of(batch, 0, 1) is None, more
+
+
+@given(
+    st.lists(SMALL, min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1, max_size=4),
+    st.integers(0, 3), st.integers(0, 4),
+)  # fmt: skip
+def test_a_part_of_nonsense_is_a_batch_or_none(
+    values: list[bytes], changes: list[tuple[int, int]], position: int, count: int
+) -> None:
+    batch = encode_batch(values, timestamp_us=1)
+    for at, byte in changes:
+        batch[at % len(batch)] = byte
+    part = plain.part_of(batch, position, count)
+    if part is not None:
+        read = Batch.parse(part)
+        read.check()
+        assert read.count == count
+
+
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.integers(0, 80))
 def test_frames_are_cut_alike(bodies: list[bytes], cut: int) -> None:
     """One by one, or several together, or in pieces: compiled and not."""
@@ -212,6 +278,8 @@ def test_frames_are_cut_alike(bodies: list[bytes], cut: int) -> None:
         lambda module: module.read_push("", hash),
         lambda module: module.one_value(b""),
         lambda module: module.one_value(b"", 1, 1, 1, 1, None),
+        lambda module: module.part_of(b"", 0, 1),
+        lambda module: module.part_of("", 0, 1, hash),
     ],
 )
 def test_wrong_calls_raise(call: Any) -> None:
@@ -230,6 +298,8 @@ def test_a_digest_that_is_none_raises(answer: Any) -> None:
         module.read_header(body[PUSH.size :], lambda _: answer)
     with pytest.raises((TypeError, OverflowError)):
         module.one_value(b"", 1, 1, 1, 1, lambda _: answer)
+    with pytest.raises((TypeError, OverflowError)):
+        module.part_of(body[PUSH.size :], 0, 1, lambda _: answer)
 
 
 def test_the_environment_chooses() -> None:

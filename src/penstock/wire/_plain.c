@@ -20,6 +20,7 @@
 #define CHECKED_FROM 40
 #define MOST_MESSAGES 65536 /* of a batch that is looked at here; a larger one takes its time */
 #define MOST_BATCH_BYTES ((Py_ssize_t)16 << 20) /* MAX_BATCH_BYTES of limits.py; a test compares */
+#define HIGHEST_PRIORITY 15 /* MAX_PRIORITY there; a test compares */
 #define OFFSET_BYTES 4
 
 /* All is little endian, and may start anywhere. */
@@ -299,7 +300,7 @@ part_from(const unsigned char *batch, Py_ssize_t length, uint64_t position, Py_s
 {
     if (length < HEADER_BYTES || length > MOST_BATCH_BYTES || memcmp(batch, "PSB1", 4) != 0 ||
         number_at(batch + 4, 4) != (uint64_t)length || batch[40] != 1 || batch[41] != 0 ||
-        batch[43] != 0) {
+        batch[42] > HIGHEST_PRIORITY || batch[43] != 0) {
         return NULL;
     }
     uint64_t base = number_at(batch + 8, 8), rows = number_at(batch + 44, 4);
