@@ -17,6 +17,7 @@ from penstock.errors import ClosedError, InvalidError
 from penstock.tasks.errors import SerialisationError, TaskCancelledError, TaskFailedError
 
 WAIT_S = 60.0
+SOON_S = 10.0
 Script = Callable[[aio.AsyncTaskApp], Coroutine[Any, Any, None]]
 
 
@@ -100,6 +101,17 @@ def test_map_on_an_event_loop(fabric: penstock.Fabric) -> None:
         assert [type(each) async for each in failed] == [TaskFailedError] * 2
 
     run(fabric, script)
+
+
+def test_a_map_over_nothing_ends_at_once(fabric: penstock.Fabric) -> None:
+    async def script(app: aio.AsyncTaskApp) -> None:
+        async with asyncio.timeout(SOON_S):
+            assert [each async for each in app.map(functions.square, [])] == []
+            nothing = app.map(functions.square, iter(()))
+            assert [each async for each in nothing.as_completed()] == []
+        assert (nothing.submitted, nothing.done, nothing.failed) == (0, 0, 0)
+
+    run(fabric, script, worker=False)
 
 
 def test_whoever_stops_waiting_does_not_stop_the_task(fabric: penstock.Fabric) -> None:

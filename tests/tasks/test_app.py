@@ -328,7 +328,13 @@ def test_map_gives_results_in_order_and_as_they_come(
         assert list(app.map(functions.echo, [1, 2], "ab")) == [[[1, "a"], {}], [[2, "b"], {}]]
         pairs = dict(app.map(functions.square, range(300), batch=7).as_completed(WAIT_S))
         assert pairs == {each: each * each for each in range(300)}
-        assert list(app.map(functions.square, [])) == []
+
+
+def test_a_map_over_nothing_ends_at_once(app: penstock.TaskApp) -> None:
+    assert list(app.map(functions.square, [])) == []
+    nothing = app.map(functions.square, iter(()))
+    assert list(nothing.as_completed()) == []
+    assert (nothing.submitted, nothing.done, nothing.failed) == (0, 0, 0)
 
 
 def test_map_takes_endless_iterables(fabric: penstock.Fabric, app: penstock.TaskApp) -> None:

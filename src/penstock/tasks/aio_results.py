@@ -81,7 +81,7 @@ class AsyncTaskResults(Generic[R]):
                     items.fail_all(parcel, error)
             for number, result in taken:
                 yield number, await self._opened(result) if isinstance(result, Unread) else result
-            if not taken and not items.arrived:
+            if not taken and not items.arrived and not items.finished:  # there may be no items
                 async with asyncio.timeout_at(ends):
                     await self._arrived.wait()
 
