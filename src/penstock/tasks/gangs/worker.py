@@ -113,6 +113,9 @@ class GangWorker:
         return True
 
     async def _parked(self, wait_s: float) -> GangSeat[AsyncMessage] | None:
+        """None also once nothing more should be begun."""
+        if self._draining:  # since it began to prepare
+            return None
         park = self._streams.gangs.park(self._name, self._address, wait_s)
         self._parking = asyncio.get_running_loop().create_task(park)
         try:
