@@ -155,14 +155,14 @@ class AsyncCluster(AsyncConnection):
     async def _finish(self, pending: Pending, began: float) -> bytearray:
         if not pending.done:
             seconds = self.timeout_s + pending.request.patience_s
-            owing: list[Link] = []
             try:
                 await self._wait([pending], max(began + seconds - self._loop.time(), 0.0))
-            finally:
-                if not pending.done:
-                    owing = self._owing(pending)
-                    self.abandon(pending)
+            except BaseException:
+                self.give_up(pending)
+                raise
             if not pending.done:
+                owing = self._owing(pending)
+                self.abandon(pending)
                 doubt(owing, began)
                 raise self.late(seconds)
         return pending.result()

@@ -174,10 +174,11 @@ class AsyncConnection:
             seconds = self.timeout_s + pending.request.patience_s
             try:
                 await self._wait([pending], seconds)
-            finally:
-                if not pending.done:
-                    self.abandon(pending)
+            except BaseException:
+                self.give_up(pending)
+                raise
             if not pending.done:
+                self.abandon(pending)
                 raise self._late(f"no answer within {seconds:g} s", began, "the node is silent")
         return pending.result()
 
@@ -219,6 +220,12 @@ class AsyncConnection:
         if not pending.done and pending.request.resend is Resend.ANEW:
             self._protocol.forget(pending)
             self.cancel(pending.id)
+
+    def give_up(self, pending: Pending) -> None:
+        """Who waited was cancelled: as `abandon`. What came in the same turn of the loop, and will
+        not be seen, is given back."""
+        self.abandon(pending)
+        pending.leave_unread()
 
     @property
     def closed(self) -> bool:

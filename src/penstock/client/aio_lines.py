@@ -67,7 +67,7 @@ class Lines:
                 return await place
         except BaseException as error:
             if place.done() and not place.cancelled() and place.exception() is None:
-                cluster.abandon(place.result())  # it was sent in the very last moment
+                cluster.give_up(place.result())  # it was sent in the very last moment
             if isinstance(error, TimeoutError):
                 raise cluster.late(cluster.timeout_s) from None
             raise

@@ -13,6 +13,7 @@ from penstock.client.consume import ConsumeState
 from penstock.client.messages import TopicMessage
 from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
+from penstock.client.requests import Subscription
 from penstock.client.settle import give_back
 from penstock.client.subscribe import TopicSubscription
 from penstock.wire.batch import Batch
@@ -52,11 +53,29 @@ class AsyncBatchConsumer(AsyncLoop[AsyncDelivery]):
     """Deliveries of a queue as they come; see `AsyncQueue.consume_batches`."""
 
 
+async def _subscribe(connection: AsyncConnection, subscription: Subscription) -> None:
+    """Begins it; leaves nothing of it if that fails, or whoever waits for it is cancelled."""
+    pending = connection.subscribe(subscription)
+    try:
+        await connection.finish(pending)
+    except BaseException:
+        connection.cancel(subscription.id)
+        _forget(connection, subscription)
+        raise
+
+
+def _forget(connection: AsyncConnection, subscription: Subscription) -> None:
+    """Nobody takes anything from it any more: what it has is as late as what still comes."""
+    connection.unsubscribe(subscription)
+    while subscription.inbox:
+        subscription.arrived_late(subscription.inbox.popleft())
+
+
 async def messages(
     connection: AsyncConnection, state: ConsumeState[AsyncMessage], idle_timeout: float | None
 ) -> AsyncGenerator[AsyncMessage, None]:
     """Message by message."""
-    await connection.finish(connection.subscribe(state.subscription))
+    await _subscribe(connection, state.subscription)
     try:
         while await _next_delivery(connection, state, idle_timeout):
             state.open()
@@ -73,7 +92,7 @@ async def deliveries(
     connection: AsyncConnection, state: ConsumeState[AsyncMessage], idle_timeout: float | None
 ) -> AsyncGenerator[AsyncDelivery, None]:
     """Delivery by delivery."""
-    await connection.finish(connection.subscribe(state.subscription))
+    await _subscribe(connection, state.subscription)
     try:
         while await _next_delivery(connection, state, idle_timeout):
             granted = state.take()
@@ -115,7 +134,7 @@ async def _leave(connection: AsyncConnection, state: ConsumeState[AsyncMessage])
         if crossed := state.unhanded():
             await connection.run(give_back(state.settler, crossed))
     finally:
-        connection.unsubscribe(state.subscription)
+        _forget(connection, state.subscription)
 
 
 class AsyncPartitionBatches(AsyncLoop[Batch]):
@@ -216,15 +235,19 @@ class AsyncWatcher(AsyncLoop[Entry]):
 
     async def open(self) -> Self:
         """Begins to watch."""
-        await self._connection.finish(self._connection.subscribe(self._state.subscription))
-        await self._connection.run(self._state.baseline())
+        await _subscribe(self._connection, self._state.subscription)
+        try:
+            await self._connection.run(self._state.baseline())
+        except BaseException:  # nobody has it, to close it
+            await self.close()
+            raise
         return self
 
     async def close(self) -> None:
         """Stops watching."""
         await super().close()
         self._connection.cancel(self._state.subscription.id)
-        self._connection.unsubscribe(self._state.subscription)
+        _forget(self._connection, self._state.subscription)
 
 
 async def _changes(connection: AsyncConnection, state: WatchState) -> AsyncGenerator[Entry, None]:

@@ -9,7 +9,7 @@ from penstock.client.gangs import granted
 from penstock.client.inputs import check_headers, id_bytes, milliseconds
 from penstock.client.messages import Receipt
 from penstock.client.ops_push import terms_of
-from penstock.client.pops import PARK_S, abandon_all
+from penstock.client.pops import PARK_S, give_up_all
 from penstock.client.push import push_one
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.routing import Routes
@@ -117,6 +117,7 @@ def _park_at_owner(
         yield from _wait(routes, pending, wait_s + _GRACE_S)
         if not pending.done:
             yield Abandon(pending)
+        if not pending.done:  # in a loop of another thread it may have been answered just now
             return None
         answer: bytearray = yield Finish(pending)
     except MovedError:
@@ -136,5 +137,5 @@ def _wait(routes: Routes, pending: Pending, seconds: float) -> Steps[None]:
     except GeneratorExit:  # there is nobody any more to do anything
         raise
     except BaseException:
-        yield from abandon_all([pending])
+        yield from give_up_all([pending])
         raise

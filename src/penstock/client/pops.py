@@ -29,7 +29,7 @@ _read_hints = decoder(list[Hint])
 class PopRequest(Request):
     """A pop. Should its answer come after it was cancelled, the messages go back at once."""
 
-    __slots__ = ("_settler",)
+    __slots__ = ("_leases", "_settler")
 
     def __init__(
         self, settler: Settler, messages: int, timeout: float, lease: float | None, mode: PopMode
@@ -40,9 +40,12 @@ class PopRequest(Request):
         body = POP.pack(settler.stream, messages, _POP_BYTES, wait_ms, lease_ms(lease), mode)
         super().__init__(Verb.POP, [body], Resend.ANEW, timeout)
         self._settler = settler
+        self._leases = mode is PopMode.LEASE
 
     def answered_late(self, answer: bytearray) -> None:
         """Nobody will ever see these messages: they are free again with the next flush."""
+        if not self._leases:  # they were only to be looked at
+            return
         for granted in read_grants(answer, self._settler):
             self._settler.keep(granted.items(Settle.NACK))
 
@@ -256,7 +259,7 @@ class PopSearch:
         except GeneratorExit:  # there is nobody any more to do anything
             raise
         except BaseException:
-            yield from abandon_all(parked.values())
+            yield from give_up_all(parked.values())
             raise
         yield from _wait(list(parked.values()), changed, park_s)
         for node, pending in parked.items():
@@ -291,7 +294,7 @@ def _wait(parked: list[Pending], changed: Pending, seconds: float) -> Steps[None
     except GeneratorExit:  # there is nobody any more to do anything
         raise
     except BaseException:
-        yield from abandon_all(parked)
+        yield from give_up_all(parked)
         raise
     yield from abandon_all(parked)
 
@@ -301,6 +304,13 @@ def abandon_all(parked: Iterable[Pending]) -> Steps[None]:
     for pending in parked:
         if not pending.done:
             yield Abandon(pending)
+
+
+def give_up_all(parked: Collection[Pending]) -> Steps[None]:
+    """The same, and nobody will read the answers that are there: what they gave goes back."""
+    yield from abandon_all(parked)
+    for pending in parked:
+        pending.leave_unread()
 
 
 def _left_s(ends_s: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 
 from penstock.errors import PenstockError, ProtocolError
@@ -56,7 +57,7 @@ class Request:
         """The node answered with an error, or the request was given up."""
 
     def answered_late(self, answer: bytearray) -> None:
-        """An answer crossed the request's cancellation."""
+        """An answer crossed the request's cancellation, or nobody has waited to read it."""
 
 
 class Pending:
@@ -97,6 +98,12 @@ class Pending:
             raise self.error
         assert self.answer is not None
         return self.answer
+
+    def leave_unread(self) -> None:
+        """Nobody will read the answer, if it is there: it might as well have come late."""
+        if self.answer is not None:
+            with suppress(PenstockError):  # what makes no sense cannot be given back
+                self.request.answered_late(self.answer)
 
 
 def messages_of(frame_: bytearray) -> int:
