@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from penstock.client.blocking_streams import Topic
-from penstock.errors import InvalidError, NotFoundError
+from penstock.client.ops_topic import PartitionReader
+from penstock.errors import InvalidError, NotFoundError, UnavailableError
 from penstock.spark.links import Link
 from penstock.spark.options import Bound, Edge
 from penstock.spark.spans import Positions
@@ -83,24 +84,31 @@ def read_span(
     """Batches that hold the offsets of a span; the last may reach past it.
 
     NotFoundError if some are gone; if that is allowed (not `lossless`), it goes on after them.
+    UnavailableError if the partition seems to end before the span does.
     """
     position = start
     for _ in range(MOST_GAPS):
         if not lossless:
             position = max(position, topic.offsets()[partition][0])
+        reader = PartitionReader(topic, partition, position, FETCH_BYTES)
         try:
-            for batch in topic.read(partition, position, max_bytes=FETCH_BYTES):
-                if batch.header.base >= end:
-                    return
-                yield batch
-                position = int(batch.offsets[-1]) + 1
-                if position >= end:
-                    return
-            return  # the last ones were thinned out
+            while not reader.at_end:
+                for batch in topic._run(reader.read(0.0)):
+                    if batch.header.base >= end:
+                        return
+                    yield batch
+                    position = int(batch.offsets[-1]) + 1
+                    if position >= end:
+                        return
         except NotFoundError as error:
             if lossless:
                 raise NotFoundError(error.message, advice=_LOSS) from None
-    raise NotFoundError(f"partition {partition} loses messages faster than they are read")
+            continue
+        # A node that was replaced answers reads, and does not know the end: its successor does.
+        told = reader.end or 0
+        if told >= end or topic.offsets()[partition][1] <= told:
+            return  # the last ones were thinned out, or there are no more
+    raise UnavailableError(f"partition {partition} cannot be read from {position:,} to {end:,}")
 
 
 def check_kept(topic: Topic, start: Positions) -> None:
