@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -14,8 +15,10 @@ from penstock.client.consume import ConsumeState
 from penstock.client.messages import TopicMessage
 from penstock.client.ops_table import WatchState
 from penstock.client.ops_topic import FOLLOW_S, PartitionReader
+from penstock.client.requests import Subscription
 from penstock.client.settle import give_back
 from penstock.client.subscribe import TopicSubscription
+from penstock.errors import PenstockError
 from penstock.wire.batch import Batch
 from penstock.wire.messages import Entry
 
@@ -54,11 +57,27 @@ class BatchConsumer(Loop[Delivery]):
     """Deliveries of a queue as they come; see `Queue.consume_batches`."""
 
 
+def _subscribe(connection: Connection, subscription: Subscription) -> None:
+    """Begins it; leaves nothing of it if that fails, or is interrupted."""
+    pending = connection.subscribe(subscription)
+    try:
+        connection.finish(pending)
+    except BaseException:
+        with suppress(PenstockError):  # what went wrong before counts
+            _end(connection, subscription)
+        raise
+
+
+def _end(connection: Connection, subscription: Subscription) -> None:
+    connection.cancel(subscription.id)
+    connection.unsubscribe(subscription)
+
+
 def messages(
     connection: Connection, state: ConsumeState[Message], idle_timeout: float | None
 ) -> Generator[Message, None, None]:
     """Message by message."""
-    connection.finish(connection.subscribe(state.subscription))
+    _subscribe(connection, state.subscription)
     try:
         while _next_delivery(connection, state, idle_timeout):
             state.open()
@@ -74,7 +93,7 @@ def deliveries(
     connection: Connection, state: ConsumeState[Message], idle_timeout: float | None
 ) -> Generator[Delivery, None, None]:
     """Delivery by delivery."""
-    connection.finish(connection.subscribe(state.subscription))
+    _subscribe(connection, state.subscription)
     try:
         while _next_delivery(connection, state, idle_timeout):
             granted = state.take()
@@ -217,8 +236,13 @@ class Watcher(Loop[Entry]):
     def __init__(self, table: Table, prefix: bytes | str) -> None:
         connection = table._connection
         state = WatchState(table, prefix)
-        connection.finish(connection.subscribe(state.subscription))
-        connection.run(state.baseline())
+        _subscribe(connection, state.subscription)
+        try:
+            connection.run(state.baseline())
+        except BaseException:  # nobody has it, to close it
+            with suppress(PenstockError):
+                _end(connection, state.subscription)
+            raise
         self._subscription = state.subscription
         self._connection = connection
         super().__init__(_changes(connection, state))
@@ -226,8 +250,7 @@ class Watcher(Loop[Entry]):
     def close(self) -> None:
         """Stops watching."""
         super().close()
-        self._connection.cancel(self._subscription.id)
-        self._connection.unsubscribe(self._subscription)
+        _end(self._connection, self._subscription)
 
 
 def _changes(connection: Connection, state: WatchState) -> Generator[Entry, None, None]:
