@@ -368,9 +368,10 @@ class Maintenance:
             if before is None:
                 continue
             files.freed(move.old_location, before.live_bytes)
-            files.stored(move.new_location, move.new_length)
-            dead = move.new_length - move.new_length * before.live // move.rows
-            files.freed(move.new_location, dead)
+            # What is live of it is what will be freed, to the byte: a file that seems to have
+            # nothing that anybody wants is deleted.
+            after = before._replace(rows=move.rows, length=move.new_length)
+            files.stored(move.new_location, after.live_bytes)
 
     def repaired(self, number: int) -> None:
         """A damaged batch of a file has a copy elsewhere, and a checkpoint makes that last. A file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from penstock.store.cleaner import Cleaner
 from penstock.store.disk import Disk
 from penstock.store.files import Files
 from penstock.store.journal import SEGMENT_BYTES, Journal
-from penstock.store.locations import JOURNAL, SHARD, numbers
+from penstock.store.locations import JOURNAL, SHARD, numbers, split
 from penstock.store.recovery import Cut, JournalReader, read_journal
 from penstock.store.scan import Damage, Record
 
@@ -104,7 +105,7 @@ def open_engine(
     journal = Journal(
         disk, files, identity.directory, reader.end, segments, segment_bytes=segment_bytes
     )
-    _count_live(fabric, files)
+    _count_live(fabric, files, report, accept_damage)
     _forget_missing(disk, files, accept_damage)
     cleaner = Cleaner(disk, files, identity.directory, segment_bytes)
     engine = Engine(disk, files, journal, fabric, cleaner, pace)
@@ -266,12 +267,21 @@ def _forget_orphans(disk: Disk, files: Files) -> None:
         disk.sync_names()
 
 
-def _count_live(fabric: Fabric, files: Files) -> None:
+def _count_live(fabric: Fabric, files: Files, report: Report, accept_damage: bool) -> None:
     for file in files.all():
         files.freed(file.number << 32, file.live)
+    lost: Counter[int] = Counter()  # bytes, by the number of a file that is not there
     for stored in _all_stored(fabric):
-        if stored.location:  # none: a copy of a batch that nobody could read
+        number = split(stored.location)[0]
+        if number in files:
             files.stored(stored.location, stored.live_bytes)
+        elif stored.location:  # none: a copy of a batch that nobody could read
+            lost[number] += stored.live_bytes
+    for number, size in sorted(lost.items()):
+        damage = f"file {number}, with {size:,} bytes of messages, is not there"
+        if not accept_damage:
+            raise DamagedError(damage)
+        report.damages.append(damage)
 
 
 def _forget_missing(disk: Disk, files: Files, accept_damage: bool) -> None:
