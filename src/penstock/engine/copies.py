@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from penstock.engine.copy_messages import Begin, CopyMessage, Installed, Taken
-from penstock.engine.copying import PATIENCE_US, Receiving, Send, Sending
+from typing import NamedTuple
+
+from penstock.engine.copy_messages import Batches, Begin, CopyMessage, Installed, Part, Taken
+from penstock.engine.copying import PATIENCE_US, WINDOW, Receiving, Send, Sending
 from penstock.engine.engine import Engine
+from penstock.engine.record_checks import check_copied
 from penstock.engine.replicas import Replicas
 
 MAX_SENDING = 4  # at a time; the rest waits
+MAX_HELD = 4 * MAX_SENDING  # of one owner: it may have given some up, and nobody says which
 TICK_US = 1_000_000
+
+
+class _Held(NamedTuple):
+    """A copy that begins with definitions which are not known yet, as far as it has come."""
+
+    begin: Begin
+    rest: list[Part]
 
 
 class Copies:
@@ -21,6 +32,7 @@ class Copies:
         self._wanted: dict[tuple[int, int], None] = {}  # (shard, node), in order
         self._sending: dict[tuple[int, int], Sending] = {}
         self._receiving: dict[int, Receiving] = {}
+        self._held: dict[tuple[int, int], _Held] = {}  # by (source, shard), in order
         self._number = 0
 
     # --- the owner's side ------------------------------------------------------------------
@@ -59,7 +71,7 @@ class Copies:
     # --- messages --------------------------------------------------------------------------
 
     def receive(self, source: int, message: CopyMessage, now_us: int) -> None:
-        """Part of a copy, or the answer to one."""
+        """Part of a copy, or the answer to one. ProtocolError if it cannot be one."""
         if isinstance(message, Taken | Installed):
             sending = self._sending.get((message.shard, source))
             if sending is not None and sending.number == message.copy:
@@ -68,19 +80,59 @@ class Copies:
                 else:
                     self._over(sending, now_us)
             return
-        if isinstance(message, Begin):
-            self._receive_first(source, message)
-        receiving = self._receiving.get(message.shard)
-        key = (message.shard, message.epoch, message.copy)
+        if isinstance(message, Batches):  # before it waits: later nobody could be told
+            for _, meta, payload in message.batches:
+                check_copied(meta, payload)
+        if not self._hold(source, message):
+            self._take(source, message, now_us)
+
+    def _hold(self, source: int, part: Part) -> bool:
+        """Whether a part has to wait: for the definitions that its copy begins with, or for those
+        before it. To drop it would cost its sender, who hears nothing, a slot until its patience
+        is at an end."""
+        key = source, part.shard
+        if isinstance(part, Begin):
+            self._held.pop(key, None)  # the copy before was given up
+            if part.version <= self._replicas.out.version:
+                return False
+            self._hold_first(key, part)
+        elif (held := self._held.get(key)) is None:
+            return False
+        elif 1 + len(held.rest) < WINDOW:
+            held.rest.append(part)
+        else:  # no owner has more on the way; and a copy with a gap is none
+            del self._held[key]
+        return True
+
+    def _hold_first(self, key: tuple[int, int], begin: Begin) -> None:
+        same = [other for other in self._held if other[0] == key[0]]
+        if len(same) >= MAX_HELD:
+            del self._held[same[0]]
+        self._held[key] = _Held(begin, [])
+
+    def _take_held(self, now_us: int) -> None:
+        """What waited for definitions that are known now. If its owner has given it up meanwhile,
+        it does no harm: where a follower needs a copy, it does until the epoch ends."""
+        version = self._replicas.out.version
+        ready = [key for key, held in self._held.items() if held.begin.version <= version]
+        for source, shard in ready:
+            held = self._held.pop((source, shard))
+            for part in (held.begin, *held.rest):
+                self._take(source, part, now_us)
+
+    def _take(self, source: int, part: Part, now_us: int) -> None:
+        if isinstance(part, Begin):
+            self._receive_first(source, part)
+        receiving = self._receiving.get(part.shard)
+        key = (part.shard, part.epoch, part.copy)
         if receiving is None or receiving.source != source or receiving.key != key:
             return
-        if not isinstance(message, Begin):
-            receiving.take(message, now_us)
+        if not isinstance(part, Begin):
+            receiving.take(part, now_us)
         self._send(source, Taken(*key))
 
     def _receive_first(self, source: int, begin: Begin) -> None:
-        ready = begin.version <= self._replicas.out.version
-        if ready and self._replicas.may_copy(begin.shard, begin.epoch):
+        if self._replicas.may_copy(begin.shard, begin.epoch):
             self._drop(begin.shard)
             self._receiving[begin.shard] = Receiving(self._engine, source, begin)
             self._replicas.replaced(begin.shard)
@@ -93,7 +145,9 @@ class Copies:
     # --- what follows ----------------------------------------------------------------------
 
     def advance(self, now_us: int) -> bool:
-        """Goes on with copies that wait for the disk; whether one is in place now."""
+        """Goes on with copies that wait for definitions, or for the disk; whether one is in place
+        now."""
+        self._take_held(now_us)
         for shard, epoch, _ in [each.key for each in self._receiving.values()]:
             if not self._replicas.may_copy(shard, epoch):  # there is another owner
                 self._drop(shard)
@@ -112,6 +166,7 @@ class Copies:
         """What was on the way to or from a node is lost."""
         for sending in [each for each in self._sending.values() if each.node == node]:
             self._over(sending, now_us)
+        self._held = {key: held for key, held in self._held.items() if key[0] != node}
         for receiving in list(self._receiving.values()):
             if receiving.source == node and not receiving.installed:
                 self._drop(receiving.key[0])

@@ -51,7 +51,8 @@ class Installed(_Message, frozen=True, tag="I"):
     """Follower to owner: the copy is in place, and durable."""
 
 
-CopyMessage = Begin | Batches | State | End | Taken | Installed
+Part = Begin | Batches | State | End
+CopyMessage = Part | Taken | Installed
 
 pack_copy = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(CopyMessage).decode
