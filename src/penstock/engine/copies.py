@@ -48,8 +48,8 @@ class Copies:
             shard, node = next(iter(self._wanted))
             del self._wanted[shard, node]
             owned = self._replicas.owned(shard)
-            if owned is None or node not in owned.followers:
-                continue
+            if owned is None or not owned.awaits_copy(node):
+                continue  # it is asked again where it is when there is a link to it
             invisible = self._engine.fabric.kernel.shards[shard].invisible
             records = [each for each in owned.uncommitted() if each.number in invisible]
             self._number += 1

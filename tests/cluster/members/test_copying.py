@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from tests.cluster.members import world as members_world
 from tests.cluster.members.client import Client
 from tests.cluster.members.world import SHARDS, World
 
 from penstock.cluster.replication import tail
+from penstock.cluster.replication.messages import Position
 from penstock.cluster.replication.owner import Link
 from penstock.engine import copies
 from penstock.engine.copy_messages import Batches, Begin, CopyMessage, State, Taken, unpack_copy
@@ -200,3 +203,64 @@ def test_a_node_whose_disk_is_slow_is_copied_to_at_once(monkeypatch: pytest.Monk
     while not streamed(world, 3):
         world.run(100_000)
     assert world.now_us - started_us < PATIENCE_US // 2
+
+
+def ask_for_copy(owner: Member, shard: int, node: int, now_us: int) -> None:
+    """A follower says that its log went a wrong way."""
+    owned = owner.replicas.owned(shard)
+    assert owned is not None
+    assert node not in owned.in_sync
+    owned.linked(node, now_us)
+    where = Position(shard, owned.epoch, owned.followers[node].round, 1 << 40, owned.epoch)
+    owner.replicas.receive(node, where, now_us)
+    owner.pump(now_us)
+
+
+def sent_to(owner: Member, now_us: int) -> set[int]:
+    """The nodes to which copies begin."""
+    owner.pump(now_us)
+    return {node for node, message in said(owner) if isinstance(message, Begin)}
+
+
+def owner_of_three(world: World) -> tuple[Member, list[tuple[int, int]]]:
+    """A node that owns three shards, and each of them with who is not in sync: first two of the
+    same node, then one of another."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for shard, place in enumerate(world.map().shards):
+        (outside,) = {*place.replicas} - {*place.in_sync}
+        found.setdefault(place.owner, []).append((shard, outside))
+    for number, shards in found.items():
+        count = Counter(node for _, node in shards)
+        if len(shards) == 3 and len(count) == 2:
+            return member(world, number), sorted(shards, key=lambda each: -count[each[1]])
+    raise AssertionError("there is none")
+
+
+def test_copies_to_a_node_without_a_link_keep_no_others_waiting(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(copies, "MAX_SENDING", 1)
+    world = World(3)
+    owner, shards = owner_of_three(world)
+    now_us, lost, other = world.now_us, shards[0][1], shards[2][1]
+    for shard, node in shards:
+        ask_for_copy(owner, shard, node, now_us)
+    assert sent_to(owner, now_us) == {lost}
+    owner.unlinked(lost, now_us)
+    assert sent_to(owner, now_us) == {other}
+
+
+def test_a_copy_that_waits_is_not_sent_to_a_node_that_was_asked_anew(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(copies, "MAX_SENDING", 1)
+    world = World(3)
+    owner, shards = owner_of_three(world)
+    now_us = world.now_us
+    for shard, node in shards:
+        ask_for_copy(owner, shard, node, now_us)
+    first, second, third = shards
+    assert sent_to(owner, now_us) == {first[1]}
+    owned = owner.replicas.owned(second[0])
+    assert owned is not None
+    owned.linked(second[1], now_us)
+    owner.copies.tick(now_us + PATIENCE_US)  # the first is given up
+    assert sent_to(owner, now_us) == {third[1]}

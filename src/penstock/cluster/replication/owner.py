@@ -258,6 +258,12 @@ class Owned:
     def _is_asked_for(self, node: int) -> bool:
         return isinstance(self._asked, GrowInSync) and self._asked.node == node
 
+    def awaits_copy(self, node: int) -> bool:
+        """Whether a copy that was asked for is still to be sent: not if the link is gone, nor if
+        the node was asked anew where it is, in another epoch perhaps."""
+        follower = self.followers.get(node)
+        return follower is not None and follower.link is Link.COPIED and follower.copying
+
     def copied(self, node: int, now_us: int) -> None:
         """A copy of the state was sent to a follower, or could not be: it is asked where it is."""
         follower = self.followers.get(node)
