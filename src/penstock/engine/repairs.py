@@ -3,14 +3,17 @@
 Whoever waits for it gets what came, and it is written into the own journal, so that the damage is
 gone from then on; a checkpoint makes that last. Without a replica that has the batch whole, it is
 answered as on a node that stands alone: damaged, and never served.
+
+Much may be damaged at once. A node is asked for a part of it at a time, so that it can read that
+without delay, and a link does not have more to send than it may; the rest is in line.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,13 +21,14 @@ from penstock.core.effects import Deliver, Serve
 from penstock.core.index import Stored
 from penstock.core.kernel import Kernel
 from penstock.core.liveness import Liveness
-from penstock.core.records import Kind, PushMeta, pack_push, read_push
+from penstock.core.records import Kind, PushMeta, read_push
 from penstock.core.runs import full, rows_of
 from penstock.core.staged import STAGED, lane_with
 from penstock.engine.delivery import places
-from penstock.engine.engine import CopyJob, Engine
+from penstock.engine.engine import Engine
+from penstock.engine.lending import PATIENCE_US, Lending, find, meta_of
 from penstock.engine.reader import Found
-from penstock.engine.repair_messages import Held, RepairMessage, Wanted
+from penstock.engine.repair_messages import RepairMessage, Wanted
 from penstock.engine.scrubbing import live_batches
 from penstock.errors import PenstockError
 from penstock.store.locations import split
@@ -35,22 +39,28 @@ from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
 MAX_REPAIRS = 256  # at a time; what is found beyond is answered as damaged, and found again
-MAX_READS = 16  # for other nodes, at a time
-PATIENCE_US = 2_000_000  # for the answer of one replica
+MAX_ASKED = 16  # of one node, at a time; no more than one of an older release reads
+MAX_ASKED_BYTES = 8 << 20  # the same; or one batch
 
 Then = Callable[[Buffer | None], None]
-_Known = tuple[Wanted, int]  # a batch, and where it is damaged
+
+
+class _Known(NamedTuple):
+    """A batch, where it is damaged, and how long it is there."""
+
+    wanted: Wanted
+    location: int
+    length: int
 
 
 @dataclass(slots=True, eq=False)
 class _Repair:
     """One batch. `untried` are replicas that were not asked yet."""
 
-    wanted: Wanted
-    location: int  # where it is damaged
+    known: _Known
     untried: list[int]
     asked: int = 0
-    due_us: int = 0
+    due_us: int | None = None  # for the answer; None: it is in line to be asked
     then: list[Then] = field(default_factory=list)
     came: Buffer | None = None  # from now on it is being written
 
@@ -69,7 +79,7 @@ class Repairs:
         self._send = send
         self._holders = holders
         self._open: dict[Wanted, _Repair] = {}
-        self._reads = 0
+        self._lending = Lending(engine, send)
 
     # --- what is damaged here --------------------------------------------------------------
 
@@ -93,7 +103,7 @@ class Repairs:
         """Whether something can be done about batches of a shard that were read for another node
         and are damaged; `then` is called when `found` is as complete as it gets."""
         lacking = {
-            at: (_wanted(shard, read_push(batches[at][0]), batches[at][1]), batches[at][1].location)
+            at: _known(shard, read_push(batches[at][0]), batches[at][1])
             for at, each in enumerate(found)
             if isinstance(each, PenstockError)
         }
@@ -111,7 +121,7 @@ class Repairs:
             if not waiting:
                 then()
 
-        tried = [(at, self._repair(*known)) for at, known in lacking.items()]
+        tried = [(at, self._repair(known)) for at, known in lacking.items()]
         begun = [(at, repair) for at, repair in tried if repair is not None]
         waiting = len(begun)
         for at, repair in begun:
@@ -125,28 +135,46 @@ class Repairs:
         """A file was read through, and parts of it are damaged: what lived there is fetched. Looks
         at all batches of the node; damage is rare."""
         for shard, meta, stored in live_batches(self._kernel, file, damages):
-            self._repair(_wanted(shard, meta, stored), stored.location)
+            self._repair(_known(shard, meta, stored))
 
-    def _repair(self, wanted: Wanted, location: int) -> _Repair | None:
+    def _repair(self, known: _Known) -> _Repair | None:
         """The repair of a batch, which may be under way; None if it cannot be tried."""
+        wanted = known.wanted
         repair = self._open.get(wanted)
         if repair is not None:
             return repair
         holders = self._holders(wanted.shard)
         if not holders or len(self._open) >= MAX_REPAIRS:
             return None
-        repair = self._open[wanted] = _Repair(wanted, location, holders)
+        repair = self._open[wanted] = _Repair(known, holders)
         self._ask_next(repair)
         return repair
 
     def _ask_next(self, repair: _Repair) -> None:
+        """The best replica that was not asked yet is asked, in turn."""
         if not repair.untried:
-            del self._open[repair.wanted]
+            del self._open[repair.known.wanted]
             self._tell(repair, None)
             return
-        repair.asked = repair.untried.pop(0)
-        repair.due_us = self._kernel.now_us + PATIENCE_US
-        self._send(repair.asked, repair.wanted)
+        repair.asked, repair.due_us = repair.untried.pop(0), None
+        self._ask(repair.asked)
+
+    def _ask(self, node: int) -> None:
+        """Asks a node for what is in line, as much as may be on the way."""
+        own = [each for each in self._waiting() if each.asked == node]
+        asked = [each.known.length for each in own if each.due_us is not None]
+        for repair in own:
+            if repair.due_us is not None:
+                continue
+            asked.append(repair.known.length)
+            if len(asked) > 1 and (len(asked) > MAX_ASKED or sum(asked) > MAX_ASKED_BYTES):
+                return
+            repair.due_us = self._kernel.now_us + PATIENCE_US
+            self._send(node, repair.known.wanted)
+
+    def _waiting(self) -> list[_Repair]:
+        """Those that wait for an answer, or to be asked for one."""
+        return [each for each in self._open.values() if each.came is None]
 
     def _tell(self, repair: _Repair, payload: Buffer | None) -> None:
         waiting, repair.then = repair.then, []
@@ -158,7 +186,7 @@ class Repairs:
     def receive(self, source: int, message: RepairMessage) -> None:
         """A question of another node, or an answer of one that was asked."""
         if isinstance(message, Wanted):
-            self._look_up(source, message)
+            self._lending.asked(source, message)
             return
         repair = self._open.get(message.wanted)
         if repair is None or repair.asked != source or repair.came is not None:
@@ -168,52 +196,28 @@ class Repairs:
             self._store(repair, message.payload, rows)
         else:
             self._ask_next(repair)
-
-    def _look_up(self, source: int, wanted: Wanted) -> None:
-        stored = _find(self._kernel, wanted)
-        same = stored is not None and stored.span == wanted.span
-        if stored is not None and wanted.base < STAGED:  # others may be shown later here than there
-            same = same and stored.arrived_us == wanted.arrived_us
-        if stored is None or not same or self._reads >= MAX_READS:
-            self._send(source, Held(wanted, b""))
-            return
-        engine = self._engine
-        job = CopyJob(engine.reader, [(stored.location, stored.length, stored.stamped)])
-        files = Counter([split(stored.location)[0]])
-        engine.reading.update(files)
-        self._reads += 1
-
-        def read() -> None:
-            self._reads -= 1
-            engine.reading.subtract(files)
-            engine.reading += Counter()  # those at zero leave
-            (found,) = job.found
-            payload = b"" if isinstance(found, PenstockError) else bytes(found)
-            self._send(source, Held(wanted, payload))
-
-        job.then = read
-        engine.jobs.append(job)
+        self._ask(source)
 
     # --- what came -------------------------------------------------------------------------
 
     def _store(self, repair: _Repair, payload: bytes, rows: int) -> None:
         """Readers get it at once. It is written before anything points to it."""
         repair.came = payload
-        wanted = repair.wanted
+        wanted = repair.known.wanted
 
         def stored(entry: Entry) -> None:
             del self._open[wanted]
             self._put_in_place(repair, entry, rows)
 
         entry = Entry(
-            wanted.shard, Kind.COPY, 0, 0, _meta(wanted), payload, Durability.SYNCED, stored,
+            wanted.shard, Kind.COPY, 0, 0, meta_of(wanted), payload, Durability.SYNCED, stored,
             local=True,
         )  # fmt: skip
         self._kernel.effects.append(entry)
         self._tell(repair, payload)
 
     def _put_in_place(self, repair: _Repair, entry: Entry, rows: int) -> None:
-        engine, wanted, old = self._engine, repair.wanted, repair.location
+        engine, (wanted, old, _) = self._engine, repair.known
         before = Liveness(self._kernel).moved(
             wanted.shard, Kind.PUSH, entry.meta, old, entry.location, entry.length, rows
         )
@@ -229,39 +233,37 @@ class Repairs:
     # --- time ------------------------------------------------------------------------------
 
     def unlinked(self, node: int) -> None:
-        """What a node was asked, it will not answer."""
-        for repair in list(self._open.values()):
-            if repair.asked == node and repair.came is None:
+        """What a node was asked, it will not answer; nor will it hear an answer."""
+        self._lending.unlinked(node)
+        for repair in self._waiting():
+            if repair.asked == node:
                 self._ask_next(repair)
 
     def tick(self, now_us: int) -> None:
-        """Asks others where there is no answer."""
-        for repair in list(self._open.values()):
-            if repair.came is None and repair.due_us <= now_us:
-                self._ask_next(repair)
+        """Asks others where there is no answer: also for what is in line for a node that has given
+        none at all."""
+        waiting = self._waiting()
+        late = [each for each in waiting if each.due_us is not None and each.due_us <= now_us]
+        silent = {each.asked for each in late}
+        silent -= {each.asked for each in waiting if (each.due_us or 0) > now_us}
+        late += [each for each in waiting if each.due_us is None and each.asked in silent]
+        nodes = {each.asked for each in late}
+        for repair in late:
+            self._ask_next(repair)
+        for node in nodes:  # there is room for what is in line for it
+            self._ask(node)
 
     def next_due(self) -> int | None:
         """When `tick` should be called although nothing happens."""
-        dues = (repair.due_us for repair in self._open.values() if repair.came is None)
+        dues = (each.due_us for each in self._waiting() if each.due_us is not None)
         return min(dues, default=None)
 
 
-def _wanted(shard: int, meta: PushMeta, stored: Stored) -> Wanted:
-    return Wanted(
+def _known(shard: int, meta: PushMeta, stored: Stored) -> _Known:
+    wanted = Wanted(
         shard, meta.stream, meta.partition, stored.stamped, stored.span, stored.arrived_us
     )
-
-
-def _meta(wanted: Wanted) -> bytes:
-    push = PushMeta(wanted.stream, wanted.partition, wanted.base, wanted.span, 0, 0, 0)
-    return pack_push(push)
-
-
-def _find(kernel: Kernel, wanted: Wanted) -> Stored | None:
-    """A batch as it is stored here, if any of it is live."""
-    if wanted.shard >= len(kernel.shards) or wanted.stream not in kernel.streams:
-        return None
-    return Liveness(kernel).at(wanted.shard, Kind.PUSH, _meta(wanted))
+    return _Known(wanted, stored.location, stored.length)
 
 
 def _at(
@@ -273,7 +275,7 @@ def _at(
         for stream, partition, stored in _candidates(each.id, kernel, base, shard is not None):
             if stored.location == location:
                 meta = PushMeta(stream, partition, base, stored.span, 0, 0, 0)
-                return _wanted(each.id, meta, stored), location
+                return _known(each.id, meta, stored)
     return None
 
 
@@ -296,7 +298,7 @@ def _candidates(
 def _rows(kernel: Kernel, wanted: Wanted, payload: bytes) -> int:
     """How many messages the batch that came has; 0 if it is not the one that is wanted, or lacks
     one that is."""
-    stored = _find(kernel, wanted)
+    stored = find(kernel, wanted)
     if stored is None or not payload:
         return 0
     try:
@@ -309,7 +311,7 @@ def _rows(kernel: Kernel, wanted: Wanted, payload: bytes) -> int:
             return 0
         live = full(stored.span)
         if stored.live < stored.span:
-            live &= Liveness(kernel).live_mask(wanted.shard, Kind.PUSH, _meta(wanted), stored)
+            live &= Liveness(kernel).live_mask(wanted.shard, Kind.PUSH, meta_of(wanted), stored)
         positions = rows_of(live).astype(np.int64) + wanted.base
         return len(batch) if len(batch.rows_at(positions)) == len(positions) else 0
     except PenstockError:
