@@ -18,6 +18,7 @@ from penstock.core.partition import Partition
 from penstock.core.records import Thinned
 from penstock.core.runs import rows_of
 from penstock.engine.preparing import Preparing
+from penstock.engine.room import Room
 from penstock.engine.scrubbing import EVERY_US, PAUSE_US, Scrub
 from penstock.engine.thinning import Thinning
 from penstock.store.checkpoint import CheckpointWriter, drop_older, next_checkpoint
@@ -71,6 +72,7 @@ class Maintenance:
         now_us = engine.fabric.kernel.now_us
         self.scrub = Scrub(engine, now_us, pace.scrub_pause_us, pace.scrub_every_us)
         self.preparing = Preparing(engine, pace.prepared)
+        self.room = Room(engine)
         self.checkpoints = 0
         self.begun = 0  # checkpoints; the last of them may be under way
         self.finished = 0  # the number, among those begun, of the last that is durable
@@ -80,6 +82,7 @@ class Maintenance:
         self._appended = 0  # bytes and records at the last checkpoint
         self._records = 0
         self._covered: set[int] = set()  # cleaned files that a checkpoint must cover first
+        self._left: set[int] = set()  # of those, what the last checkpoint could not let go
         self._kept: set[int] = set()  # damaged files: not cleaned again, never dropped
         self._thinned: dict[tuple[int, int], int] = {}  # partition: its end when it was thinned
         self._work: Generator[Work | None, None, None] | None = None
@@ -184,7 +187,10 @@ class Maintenance:
     def _choose(self) -> Generator[Work | None, None, None] | None:
         if self._is_due():
             return self._checkpoint()
-        victims = self.engine.files.victims(self.pace.limits)
+        limits = self.pace.limits
+        if self.room.is_scarce:
+            limits = limits._replace(dead_bytes=0)
+        victims = self.engine.files.victims(limits)
         for number in victims:
             file = self.engine.files[number]
             if number in self._covered or number in self._kept:
@@ -193,6 +199,8 @@ class Maintenance:
                 self._covered.add(number)
             else:
                 return self._clean(number)
+        if self._covered and self.room.is_unknown:
+            return self.room.look()
         return self._choose_thinning()
 
     def _choose_thinning(self) -> Generator[Work | None, None, None] | None:
@@ -203,7 +211,7 @@ class Maintenance:
         return None
 
     def _is_due(self) -> bool:
-        if self._wanted:
+        if self._wanted or (self.room.is_scarce and not self._covered <= self._left):
             return True
         journal = self.engine.journal
         least = journal.segment_bytes  # that is what one has on the disk, however little is used
@@ -270,6 +278,7 @@ class Maintenance:
         self.checkpoints += 1
         self.finished = self.begun
         yield from self._drop(covered)
+        self._left = set(self._covered)
         self._dropped = self.checkpoints
 
     def _sections(self) -> Iterator[dict[str, bytes]]:

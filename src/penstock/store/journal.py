@@ -34,6 +34,8 @@ from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
 SEGMENT_BYTES = 64 << 20
+SMALL_BYTES = 1 << 20  # of segments, after the disk was full
+SMALL_SEGMENTS = 16  # then one of the usual size is tried again
 MAX_FLUSH_BYTES = 16 << 20
 MAX_UNSYNCED_BYTES = 16 << 20
 MAX_UNSYNCED_US = 1_000_000
@@ -89,6 +91,7 @@ class Journal:
         self._unsynced = Unsynced()
         self._open: OpenSegment | None = None
         self._failed: set[int] = set()
+        self._small = 0  # so many of the next segments are small
         self._follows = follows
         names = disk.names()
         # The file that the journal ends in may be gone, but positions never go back.
@@ -359,7 +362,7 @@ class Journal:
         """Begin a new segment in `flush`, which then has to sync; the last one is full."""
         before = self._open
         follows = self.tail
-        capacity = max(self.segment_bytes, FILE_HEADER_BYTES + length)
+        capacity = max(self._usual_bytes(), FILE_HEADER_BYTES + length)
         number = self._files.allocate()
         segment = self._open = OpenSegment(number, capacity)
         self._files.add(DataFile(number, JOURNAL))
@@ -374,6 +377,15 @@ class Journal:
         flush.pieces.append(Piece(number, segment.name, FILE_HEADER_BYTES, opening))
         flush.sync = True
         return segment
+
+    def _usual_bytes(self) -> int:
+        """How large the next segment should be. Where there was no room for one, a small one lets
+        work go on that makes room: acks, and the next checkpoint."""
+        if self._small and not self._spares:
+            self._small -= 1
+            return min(SMALL_BYTES, self.segment_bytes)
+        self._small = 0
+        return self.segment_bytes
 
     def _grow(self, flush: Flush) -> None:
         for piece in flush.pieces:
@@ -392,6 +404,7 @@ class Journal:
 
     def _fail(self, flush: Flush | None, error: DiskError) -> Finished:
         self.stopped = error
+        self._small = SMALL_SEGMENTS if error.full else 0
         self._syncing = None  # of one that runs it will not matter how it ends
         unsynced = self._unsynced.entries
         for entry in unsynced:
