@@ -125,7 +125,7 @@ class Failure(msgspec.Struct, array_like=True):
 def _said_by(error: BaseException) -> str:
     try:
         said = str(error)
-    except Exception as problem:  # the code of strangers
+    except BaseException as problem:  # the code of strangers
         return f"(what it says is not known: {type(problem).__qualname__})"
     return said if len(said) <= MAX_ERROR_TEXT else f"{said[:MAX_ERROR_TEXT]}…"
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 from penstock.errors import UnavailableError
 from penstock.tasks.blobs.carrier import MOST_ASKED, Piece
@@ -20,7 +21,7 @@ from penstock.tasks.worker.executors import Gone, Heard, work_of
 from penstock.tasks.worker.jobs import Ended, Job, Running
 from penstock.tasks.worker.loading import is_loaded, load
 from penstock.tasks.worker.protocol import Broken, Ready, Results, Returned, Setup, ToPuller, Work
-from penstock.tasks.worker.running import OwnLoop, Runner, rates_of, runner_of
+from penstock.tasks.worker.running import OwnLoop, Runner, keep_running, rates_of, runner_of
 
 _loading = threading.Lock()
 _loaded: set[str] = set()
@@ -37,7 +38,7 @@ def _load_once(modules: Sequence[str]) -> None:
 
 class LocalExecutor:
     """What threads and coroutines have in common. Methods are called on the puller's loop, but for
-    `_next`, `_report` and `_say`, which belong to whoever runs the functions."""
+    `_next`, `_report`, `_say` and `_stopped`, which belong to whoever runs the functions."""
 
     def __init__(self, number: int, heard: Heard, gone: Gone) -> None:
         self.number = number
@@ -131,6 +132,12 @@ class LocalExecutor:
     def _say(self, message: ToPuller) -> None:
         self._loop.call_soon_threadsafe(self._hear, message)
 
+    def _stopped(self) -> None:
+        """Nothing is run any more. If nobody has asked for that, it is as good as killed, as long
+        as there is anybody who could miss it."""
+        if not self._over and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.kill)
+
     def _hear(self, message: ToPuller) -> None:
         if not self._over:
             self._heard(self, message)
@@ -152,14 +159,18 @@ class ThreadExecutor(LocalExecutor):
         self._arrived.set()
 
     def _run(self, setup: Setup) -> None:
-        runner, own_loop = self._prepare(setup), OwnLoop()
-        while runner is not None and not self._over:
-            if (work := self._next()) is not None:
-                self._report(runner.run(work, own_loop.wait))
-            else:
-                self._arrived.wait()
-                self._arrived.clear()
-        own_loop.close()
+        own_loop = OwnLoop()
+        try:
+            runner = self._prepare(setup)
+            while runner is not None and not self._over:
+                if (work := self._next()) is not None:
+                    self._report(runner.run(work, own_loop.wait))
+                else:
+                    self._arrived.wait()
+                    self._arrived.clear()
+        finally:
+            self._stopped()
+            own_loop.close()
 
 
 class AsyncExecutor(LocalExecutor):
@@ -177,7 +188,8 @@ class AsyncExecutor(LocalExecutor):
     def _shared_loop(cls) -> asyncio.AbstractEventLoop:
         if cls._home is None:
             cls._home = asyncio.new_event_loop()
-            threading.Thread(target=cls._home.run_forever, name="coroutines", daemon=True).start()
+            run = partial(keep_running, cls._home, lambda: False)
+            threading.Thread(target=run, name="coroutines", daemon=True).start()
         return cls._home
 
     async def start(self, setup: Setup) -> None:
@@ -194,10 +206,13 @@ class AsyncExecutor(LocalExecutor):
 
     async def _run(self, setup: Setup) -> None:
         self._task = asyncio.current_task()
-        runner = self._prepare(setup)
-        while runner is not None and not self._over:
-            if (work := self._next()) is not None:
-                self._report(await runner.run_async(work))
-            else:
-                await self._arrived.wait()
-                self._arrived.clear()
+        try:
+            runner = self._prepare(setup)
+            while runner is not None and not self._over:
+                if (work := self._next()) is not None:
+                    self._report(await runner.run_async(work))
+                else:
+                    await self._arrived.wait()
+                    self._arrived.clear()
+        finally:
+            self._stopped()

@@ -7,7 +7,8 @@ import inspect
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.tasks.blobs.blob import INLINE_BYTES, MARGIN_S, Blob
@@ -51,6 +52,45 @@ def wall_us() -> int:
     return time.time_ns() // 1000
 
 
+class Upshot(NamedTuple):
+    """What came of the code of strangers. Futures and event loops pass on any value, but not any
+    error: a loop that gets SystemExit stops, a future that gets StopIteration never ends."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *args: Any) -> Upshot:
+        """Of a call."""
+        try:
+            return cls(function(*args))
+        except BaseException as error:
+            return cls(error=error)
+
+    @classmethod
+    async def awaited(cls, result: Awaitable[Any]) -> Upshot:
+        """Of a coroutine. This should be a task of its own: whoever cancels that, also the
+        coroutine itself, cancels nothing else."""
+        try:
+            return cls(await result)
+        except BaseException as error:
+            return cls(error=error)
+
+    def told(self) -> Any:
+        """The value; an error is raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def keep_running(loop: asyncio.AbstractEventLoop, over: Callable[[], bool]) -> None:
+    """Runs an event loop until then. Tasks that functions have made there may let SystemExit out,
+    which whoever awaits them hears of, or stop the loop: others are not to suffer for that."""
+    while not over():
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+
+
 class OwnLoop:
     """Awaits what functions return, for a thread that has no event loop; made when first needed."""
 
@@ -61,11 +101,11 @@ class OwnLoop:
         """What comes of it; tasks that it leaves behind go on with the next one."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-
-        async def awaited() -> Any:
-            return await result
-
-        return self._loop.run_until_complete(awaited())
+        loop = self._loop
+        task = loop.create_task(Upshot.awaited(result))
+        task.add_done_callback(lambda _: loop.stop())
+        keep_running(loop, task.done)
+        return task.result().told()
 
     def close(self) -> None:
         """Ends it."""
@@ -110,7 +150,8 @@ class Runner:
 
     async def run_async(self, work: Work) -> Ended:
         """The same on an event loop; what is no coroutine runs in a thread, and so does what may
-        have to wait for large values. CancelledError passes through: the attempt is given up."""
+        have to wait for large values. Raises CancelledError only if whoever awaits this is
+        cancelled: the attempt is given up."""
         started_us = wall_us()
         call = None
         try:
@@ -119,16 +160,20 @@ class Runner:
             if call.large is None and not work.parents:
                 arguments = self._arguments(call, work)
             else:
-                arguments = await asyncio.to_thread(self._arguments, call, work)
+                upshot = await asyncio.to_thread(Upshot.of, self._arguments, call, work)
+                arguments = upshot.told()
             if inspect.iscoroutinefunction(function):
-                result = await self._called(call, arguments)
+                running = Upshot.awaited(self._called(call, arguments))
+                upshot = await asyncio.get_running_loop().create_task(running)
             else:
-                result = await asyncio.to_thread(self._called, call, arguments)
-            raw = self._codec.pack(result)
+                upshot = await asyncio.to_thread(Upshot.of, self._called, call, arguments)
+            raw = self._codec.pack(upshot.told())
             packed: Packed = raw, []
             if len(raw) > self._inline_bytes():
                 packed = await asyncio.to_thread(self._stored, raw, call)
-        except Exception as error:
+        except BaseException as error:
+            if _is_given_up(error):
+                raise
             return self._failed(work, call, started_us, error)
         return self._ended(work, call, started_us, Status.DONE, packed)
 
@@ -219,6 +264,15 @@ def rates_of(registry: Registry) -> dict[str, tuple[float, float]]:
         for each in declared
         if each is not None and each.options.rate is not None
     }
+
+
+def _is_given_up(error: BaseException) -> bool:
+    """Whether the current task has been told to end. It does not run the function itself, which
+    may let out the same error for reasons of its own."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit)  # nobody runs its loop any more
 
 
 def _traceback_of(error: BaseException) -> str:
