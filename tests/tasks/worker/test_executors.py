@@ -6,16 +6,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import socket
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.tasks.forks import FUNCTIONS as FORKS
+from tests.tasks.forks import Fork
 
 from penstock.tasks.codec import Codec
 from penstock.tasks.envelope import Status, TaskCall, encode, read_failure, read_outcome
 from penstock.tasks.worker.crew import MAKERS
-from penstock.tasks.worker.executors import AnyExecutor
+from penstock.tasks.worker.executors import AnyExecutor, hang_up_after
 from penstock.tasks.worker.jobs import Job
 from penstock.tasks.worker.protocol import Broken, Ready, Results, Setup, ToPuller
 from penstock.tasks.worker.settings import Kind
@@ -183,3 +187,46 @@ def test_a_coroutine_that_is_given_up_is_cancelled_and_not_heard_of(tmp_path: Pa
         assert (bench.gone(), bench.ends()) == ([1], {})
 
     run(lambda: Bench("async", 1), script)
+
+
+def test_a_process_that_is_killed_is_missed_though_one_that_it_has_forked_lives(tmp_path: Path):
+    async def script(bench: Bench) -> None:
+        (executor,) = bench.executors
+        bench.send(executor, [("wait_for_a_fork", fork.pipes)])
+        await fork.begun()
+        executor.kill()
+        await bench.until(lambda: bool(bench.gone()))
+        assert (bench.gone(), bench.ends()) == ([1], {})
+
+    with Fork(tmp_path) as fork:
+        run(lambda: Bench("process", 1, FORKS), script)
+
+
+def test_what_a_process_said_last_is_heard_though_one_that_it_has_forked_lives(tmp_path: Path):
+    module = tmp_path / "a_module_that_forks.py"
+
+    async def script(bench: Bench) -> None:
+        await fork.begun()
+        await bench.until(lambda: bool(bench.gone()))
+        assert bench.said == [Said(1, Broken("SystemExit: enough")), Said(1, None)]
+
+    with Fork(tmp_path) as fork:
+        module.write_text(
+            f"import sys\nsys.path.insert(0, {str(FORKS.parent)!r})\n"
+            f"from {FORKS.stem} import fork\nfork(*{fork.pipes!r})\nsys.exit('enough')\n",
+            "utf-8",
+        )
+        run(lambda: Bench("process", 1, module), script)
+
+
+def test_a_channel_ends_after_what_was_said_though_nobody_has_read_it_yet():
+    async def script() -> None:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", "")
+        ours, theirs = socket.socketpair()
+        with ours, theirs:  # whoever else has that side keeps it open
+            theirs.sendall(b"last")
+            await hang_up_after(process, ours)
+            assert (ours.recv(99), ours.recv(99)) == (b"last", b"")
+        await hang_up_after(process, ours)
+
+    asyncio.run(asyncio.wait_for(script(), LONG_S))

@@ -17,6 +17,7 @@ from penstock.tasks.gangs.envelope import GangCall
 from penstock.tasks.gangs.member import GangMember, MemberFailedError, MemberLostError
 from penstock.tasks.gangs.protocol import Meet, Met, NotMet, Returned, ToChild, ToWorker
 from penstock.tasks.gangs.running import MemberWork
+from penstock.tasks.worker.executors import hang_up_after
 from penstock.tasks.worker.protocol import Broken, Frames, Setup, pack
 
 _PROGRAM = "penstock.tasks.gangs.child"
@@ -27,10 +28,12 @@ class Child:
     """A fresh interpreter at the other end of a socket pair."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, process: asyncio.subprocess.Process, channel: socket.socket,
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
     ) -> None:  # fmt: skip
         self._process = process
+        ending = hang_up_after(process, channel)
+        self._ending = asyncio.get_running_loop().create_task(ending)
         self._reader = reader
         self._writer = writer
         self._frames: Frames[ToWorker] = Frames(ToWorker)
@@ -48,7 +51,7 @@ class Child:
             )  # fmt: skip
         finally:
             theirs.close()
-        child = cls(process, *await asyncio.open_connection(sock=ours))
+        child = cls(process, ours, *await asyncio.open_connection(sock=ours))
         try:
             child.tell(setup)
             said = await child.next()
@@ -90,7 +93,7 @@ class Child:
         """Ends it, whatever it is doing, and waits until it is gone."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)
-        await self._process.wait()
+        await asyncio.wait([self._ending])
         self._writer.transport.abort()
 
 

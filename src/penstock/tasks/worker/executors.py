@@ -65,6 +65,15 @@ def work_of(job: Job) -> Work:
     return Work(job.number, job.packed, job.attempt, job.popped_us, job.parents)
 
 
+async def hang_up_after(process: asyncio.subprocess.Process, channel: socket.socket) -> None:
+    """Waits for the end of a process, and ends the channel to it: who reads there gets what was
+    said last, then the end. By itself the channel lives on in processes that this one has
+    forked."""
+    await process.wait()
+    with suppress(OSError):  # it has ended
+        channel.shutdown(socket.SHUT_RDWR)
+
+
 class ProcessExecutor(asyncio.Protocol):
     """A fresh interpreter at the other end of a socket pair. A task that crashes it, or has to be
     killed, takes nothing else along."""
@@ -76,6 +85,7 @@ class ProcessExecutor(asyncio.Protocol):
         self._frames: Frames[ToPuller] = Frames(ToPuller)
         self._transport: asyncio.Transport | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._beacon: Beacon | None = None
 
     async def start(self, setup: Setup) -> None:
@@ -94,6 +104,7 @@ class ProcessExecutor(asyncio.Protocol):
             os.close(file)
             theirs.close()
         loop = asyncio.get_running_loop()
+        self._ending = loop.create_task(hang_up_after(self._process, ours))
         self._transport, _ = await loop.create_connection(lambda: self, sock=ours)
         self._transport.write(pack(setup))
 
@@ -145,8 +156,8 @@ class ProcessExecutor(asyncio.Protocol):
         """Hangs up, which ends the process, and waits for its end."""
         if self._transport is not None:
             self._transport.abort()
-        if self._process is not None:
-            await self._process.wait()
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
         if self._beacon is not None:
             self._beacon.close()
             self._beacon = None
