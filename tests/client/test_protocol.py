@@ -7,8 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from penstock.client.consume import QueueSubscription
+from penstock.client.producer import Lane, Verdict
 from penstock.client.protocol import FORGOTTEN_AFTER_S, Protocol
+from penstock.client.push import PLAIN, Place, PushRequest
 from penstock.client.requests import Pending, Request, Resend, Subscription, listen, unlisten
+from penstock.client.rows import Rows
+from penstock.client.sequenced import sent_again
 from penstock.client.settle import Settler
 from penstock.errors import (
     ConflictError,
@@ -332,6 +336,21 @@ def test_a_push_that_is_too_old_to_be_recognised_is_not_sent_again():
     assert protocol.resend(101.0 + FORGOTTEN_AFTER_S) == [second]
     with pytest.raises(ForgottenError):
         first.result()
+
+
+def test_a_push_whose_outcome_nobody_knows_is_not_sent_under_new_numbers_either():
+    protocol, lane = Protocol(), Lane(7)
+    push = PushRequest(Place(1, 0, 3, lambda shard: lane), Rows((b"v",), None, None), PLAIN, 5)
+    pending = protocol.start(push)
+    pending.sent, pending.since_s = True, 100.0
+    assert protocol.resend(101.0 + FORGOTTEN_AFTER_S) == []
+    with pytest.raises(ForgottenError) as raised:
+        pending.result()
+    again = sent_again(push, raised.value)
+    with pytest.raises(ForgottenError):
+        next(again)
+    assert push.verdict is Verdict.FINAL
+    assert not lane.mend()  # nor are its numbers another's
 
 
 class Interrupted(dict[int, Pending]):

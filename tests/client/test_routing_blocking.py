@@ -14,7 +14,13 @@ import penstock
 from penstock.client.consume import ConsumeState
 from penstock.client.inputs import addresses_of
 from penstock.client.producer import shard_of
-from penstock.errors import ClosedError, DeadlineError, InvalidError, NotFoundError
+from penstock.errors import (
+    ClosedError,
+    DeadlineError,
+    ForgottenError,
+    InvalidError,
+    NotFoundError,
+)
 from penstock.wire.frames import Flag, Verb
 
 
@@ -105,6 +111,29 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(cluster, f
     assert receipts.count == 2000
     assert stored(cluster) == 2000
     assert any(flags & Flag.RESEND for node in cluster.nodes.values() for _, flags in node.seen)
+
+
+@pytest.mark.parametrize("what", ["push", "append", "commit"])
+def test_what_no_node_may_recognise_again_is_not_sent_again(cluster, fabric, monkeypatch, what):
+    monkeypatch.setattr("penstock.client.aio_lines.FORGOTTEN_AFTER_S", 0.0)
+    queue, table = fabric.queue("q"), fabric.table("kv")
+    transaction = fabric.transaction()
+    transaction.push(queue, b"once")
+    acts = {
+        "push": lambda: queue.push(b"once"),
+        "append": lambda: table.append("k", b"once"),
+        "commit": transaction.commit,
+    }
+    for node in cluster.nodes.values():
+        node.lose_answers = 1
+    with pytest.raises(ForgottenError):
+        acts[what]()
+    for node in cluster.nodes.values():
+        node.lose_answers = 0
+    if what == "append":
+        assert table.get("k") == b"once"
+    else:
+        assert stored(cluster) == 1
 
 
 def test_a_node_dies_and_another_takes_over(cluster, fabric):

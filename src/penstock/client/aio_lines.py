@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.client.protocol import FORGOTTEN_AFTER_S
 from penstock.client.requests import Pending, Request
 from penstock.client.routing import Line
-from penstock.errors import ClosedError, ForgottenError, LimitError, PenstockError, UnavailableError
+from penstock.errors import ClosedError, LimitError, PenstockError, UnavailableError
 
 if TYPE_CHECKING:
     from penstock.client.aio_cluster import AsyncCluster
@@ -139,8 +139,7 @@ class Lines:
         cluster = self._cluster
         now_s = asyncio.get_running_loop().time()
         for old in line.drop_old(now_s - FORGOTTEN_AFTER_S):
-            text = "the shard had no owner for so long that none may recognise a resend"
-            old.settle(None, ForgottenError(text))
+            old.forgotten("the shard had no owner for so long that none may recognise a resend")
         blamed, line.blamed = line.blamed, 0
         if not blamed:
             return

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.errors import (
-    ForgottenError,
     LimitError,
     PenstockError,
     ProtocolError,
@@ -221,8 +220,7 @@ class Protocol:
             marked = pending.request.resend is Resend.MARKED
             if pending.sent and marked and pending.since_s < before_s:
                 del self.in_flight[pending.id]
-                text = "the node was away so long that it may not recognise a resend"
-                pending.settle(None, ForgottenError(text))
+                pending.forgotten("the node was away so long that it may not recognise a resend")
 
     def _prepare(self, pending: Pending) -> None:
         request = pending.request

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 
-from penstock.errors import PenstockError, ProtocolError
+from penstock.errors import ForgottenError, PenstockError, ProtocolError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import COUNT, FRAME_BYTES, Verb
 
@@ -91,6 +91,11 @@ class Pending:
         self.done = True
         for wake in self.then:
             wake()
+
+    def forgotten(self, why: str) -> None:
+        """It was sent, its answer was lost, and no node may recognise it now: it is given up."""
+        self.request.resent = True  # or it would pass for one that the node has not stored
+        self.settle(None, ForgottenError(why))
 
     def result(self) -> bytearray:
         """The answer frame; raises what the node refused it with."""
