@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +10,7 @@ import pytest
 
 from penstock import LeasedMessage, Refusal
 from penstock.client.blocking import fabric_over
+from penstock.client.push import WINDOW_BATCHES, PushRequest
 from penstock.errors import (
     ConflictError,
     FencedError,
@@ -21,6 +23,11 @@ from penstock.errors import (
 
 def values(messages: Iterable[LeasedMessage]) -> list[bytes]:
     return [message.value for message in messages]
+
+
+def pushes_held() -> int:
+    """How many are in memory, with their messages."""
+    return sum(isinstance(each, PushRequest) for each in gc.get_objects())
 
 
 class TestQueue:
@@ -150,6 +157,24 @@ class TestQueue:
         assert (receipts.count, receipts.duplicates, receipts.durability) == (250, 0, "synced")
         assert len(queue.pop_many()) == 250
         assert queue.push_many([]).durability is None
+
+    @pytest.mark.parametrize("to", ["topic", "ordered queue", "producer"])
+    def test_a_bulk_push_that_keeps_an_order_does_not_hold_what_is_stored(self, fabric, to):
+        held: list[int] = []
+
+        def progress(messages: int) -> None:
+            if messages % 50 == 0:
+                held.append(pushes_held() - before)
+
+        push_many = {
+            "topic": lambda: fabric.topic("t", partitions=1).publish_many,
+            "ordered queue": lambda: fabric.queue("q", ordered=True).push_many,
+            "producer": lambda: fabric.queue("q").producer("p").push_many,
+        }[to]()
+        before = pushes_held()
+        push_many([b"x"] * 200, batch=1, progress=progress)
+        assert len(held) == 4
+        assert max(held) < WINDOW_BATCHES
 
     def test_a_failed_bulk_push_says_how_far_it_came(self, fabric):
         queue = fabric.queue("q", max_messages=25)

@@ -35,7 +35,8 @@ class SequencedRequest(Request):
     def _unsent(self) -> None:
         self._lane = None
         self._stored = False
-        self.follows = None  # if order matters: what was sent before it, to the same place
+        # If order matters, and until it is sent itself: what was sent before, to the same place.
+        self.follows = None
         self.verdict = Verdict.FINAL
 
     def _lane_to_use(self, lane_of: Callable[[int], Lane], shard: int) -> Lane:
@@ -54,6 +55,7 @@ class SequencedRequest(Request):
     def _take(self, lane: Lane, count: int) -> None:
         self._lane, self._first, self._count = lane, lane.next, count
         lane.next += count
+        self.follows = None  # it has its place: each would keep the one before, and so all of them
 
     def answered(self, answer: bytearray) -> None:
         """Tells the lane how far the node has come."""
