@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock import aio
+from penstock import Refusal, aio
 from penstock.client.aio_connection import AsyncConnection
 from penstock.client.aio_wire import Wire
+from penstock.client.settle import SettleRequest
 from penstock.client.welcome import new_hello
 from penstock.errors import (
     ClosedError,
@@ -91,6 +92,56 @@ def test_buffered_acks_need_not_be_awaited(run):
         delivery.ack()
         await until_zero(queue, "messages")
         assert queue.refused == 0
+
+    run(test)
+
+
+async def popped(queue: aio.AsyncQueue) -> aio.AsyncMessage:
+    message = await queue.pop(timeout=5)
+    assert message is not None
+    return message
+
+
+def test_acks_go_on_although_whoever_is_told_of_refusals_fails(run, caplog):
+    async def test(fabric: aio.AsyncFabric) -> None:
+        queue, told = await fabric.queue("q"), asyncio.Event()
+
+        def fail(refusal: Refusal) -> None:
+            told.set()
+            raise RuntimeError("not my day")
+
+        queue.on_refused = fail
+        await queue.push(b"x")
+        message = await popped(queue)
+        await message.nack()
+        again = await popped(queue)
+        message.ack()
+        await told.wait()
+        again.ack()
+        await until_zero(queue, "messages")
+        assert queue.refused == 1
+
+    run(test)
+    assert "not my day" in caplog.text
+
+
+def test_acks_go_on_although_one_could_not_be_sent(run):
+    async def test(fabric: aio.AsyncFabric) -> None:
+        queue, told = await fabric.queue("q"), asyncio.Event()
+        queue.on_refused = lambda refusal: told.set()
+        settler, send = queue._settler, queue._settler.send
+
+        def fail(request: SettleRequest) -> None:
+            settler.send = send
+            raise LimitError("too many")
+
+        await queue.push(b"x")
+        message = await popped(queue)
+        settler.send = fail
+        message.ack()
+        await told.wait()
+        message.ack()
+        await until_zero(queue, "messages")
 
     run(test)
 

@@ -209,6 +209,26 @@ def test_refusals_are_counted_and_told_later():
     assert isinstance(error, LeaseLostError)
 
 
+def test_in_the_background_every_refusal_is_told_and_no_error_ends_it(caplog):
+    outbox = Outbox()
+    heard: list[Refusal] = []
+
+    def fail(refusal: Refusal) -> None:
+        heard.append(refusal)
+        raise LeaseLostError("not my day")
+
+    def away(request: SettleRequest) -> None:
+        raise ClosedError("nobody there")
+
+    outbox.settler.on_refused = fail
+    outbox.settler.send = away
+    outbox.settler.keep([SettleItem(Settle.ACK, 4, 3, 8, 50, 0), SettleItem(1, 5, 1, 9, 60, 0)])
+    outbox.settler.flush_unheard()
+    assert [refusal.position for refusal in heard] == [50, 60]
+    assert caplog.text.count("LeaseLostError: not my day") == 2
+    assert not outbox.settler.busy
+
+
 def test_a_request_that_fails_counts_as_refused():
     outbox = Outbox()
     outbox.settler.keep([SettleItem(Settle.ACK, 4, 3, 8, 50, 0)])

@@ -223,12 +223,14 @@ class AsyncFabric(FabricState, AsyncClosing):
     def _flush(self, settler: Settler) -> None:
         if self._connection.closed:
             return
-        settler.flush()
-        if settler.busy:
-            self._attend(settler)
-        else:
-            settler.attended = False
-            self._attended.discard(settler)
+        try:
+            settler.flush_unheard()
+        finally:  # whatever happens: acks to come rely on being attended, or on being told that not
+            if settler.busy:
+                self._attend(settler)
+            else:
+                settler.attended = False
+                self._attended.discard(settler)
 
 
 class AsyncTransaction(transaction.TransactionState):

@@ -112,8 +112,7 @@ class Background:
     def _flush_aged(self) -> bool:
         waiting = {settler for settler in list(self._settlers) if settler.waiting}
         for settler in waiting & self._aged:
-            with contextlib.suppress(PenstockError):  # counted as refused
-                settler.flush()
+            settler.flush_unheard()
         self._aged = waiting - self._aged
         return bool(waiting)
 

@@ -28,7 +28,8 @@ HARMLESS = {
     "penstock.client.blocking_cluster": set(),
     "penstock.client.background": {"_loop", "_flush_aged", "_keep_sessions"},
     "penstock.client.settle": {
-        "notify", "flush", "due", "add", "flush_settler", "settle", "refused_of", "give_back",
+        "notify", "flush", "flush_unheard", "due", "add", "flush_settler", "settle", "refused_of",
+        "give_back",
     },
     "penstock.embedded": set(),
 }  # fmt: skip

@@ -246,6 +246,21 @@ class Settler:
 
         What cannot be sent counts as refused, and the reason is raised.
         """
+        self._send_waiting()
+        self.notify()
+
+    def flush_unheard(self) -> None:
+        """As `flush`, where nobody would hear of an error: what cannot be sent is only told of as
+        refused, and what `on_refused` raises is logged."""
+        with suppress(PenstockError):  # counted as refused
+            self._send_waiting()
+        while self._notices and self.on_refused is not None:
+            try:
+                self.notify()
+            except Exception:  # the program's: it is told of the others all the same
+                log.exception("`on_refused` of a queue has failed, and acks go on")
+
+    def _send_waiting(self) -> None:
         requests = self.drain() if self.waiting else []
         for at, request in enumerate(requests):
             request.flags = Flag.PATIENT
@@ -259,7 +274,6 @@ class Settler:
                 for unsent in requests[at:]:
                     unsent.drop()
                 raise
-        self.notify()
 
     def forked(self, reason: ClosedError) -> None:
         """This is another process: what waits is its parent's, and sent there. Whoever settles
