@@ -167,3 +167,65 @@ def test_an_outage_that_the_background_mends_is_no_idleness(
         threading.Timer(0.1, go_on.set).start()
         assert next(consumer).value == b"b"
         assert not gave_up
+
+
+class Kept:
+    """A session; to keep it alive takes as long as the node does not answer."""
+
+    def __init__(self) -> None:
+        self.asked, self.answered = threading.Event(), threading.Event()
+        self.times = 0
+
+    def keep_due(self, now: float) -> bool:
+        return not self.answered.is_set()
+
+    def keep(self) -> None:
+        self.times += 1
+        self.asked.set()
+        self.answered.wait()
+
+
+def test_a_session_that_gets_no_answer_holds_up_neither_acks_nor_others(fabric: Fabric) -> None:
+    queue, first, second = fabric.queue("q"), Kept(), Kept()
+    queue.push(b"x")
+    message = queue.pop()
+    assert message is not None
+    try:
+        fabric._background.add_session(first)
+        assert first.asked.wait(SOON_S)
+        message.ack()
+        fabric._background.add_session(second)
+        assert second.asked.wait(SOON_S)
+        wait_until(lambda: queue.stats()["messages"] == 0)
+        assert (first.times, second.times) == (1, 1)
+    finally:
+        first.answered.set()
+        second.answered.set()
+
+
+def test_a_fabric_is_closed_although_a_session_gets_no_answer(line: Line) -> None:
+    session = Kept()
+    too_late = threading.Timer(SOON_S, session.answered.set)
+    try:
+        with line.fabric() as fabric:
+            fabric._background.add_session(session)
+            assert session.asked.wait(SOON_S)
+            too_late.start()
+        assert not session.answered.is_set()
+    finally:
+        too_late.cancel()
+        session.answered.set()
+
+
+def test_a_session_that_is_closed_while_it_is_kept_alive_stays_closed(fabric: Fabric) -> None:
+    session, run = fabric.session(), fabric._run
+
+    def run_and_close(steps: Steps[Any]) -> Any:
+        fabric._run = run
+        kept = run(steps)
+        session.close()
+        return kept
+
+    fabric._run = run_and_close
+    session.keep()
+    assert not session.alive

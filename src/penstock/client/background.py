@@ -1,6 +1,7 @@
-"""The one thread of a blocking fabric: it flushes acks that wait, and keeps sessions alive.
+"""The one thread of a blocking fabric: it flushes acks that wait, and has sessions kept alive.
 
-It starts when there is something to do and ends when there was nothing for a second.
+It starts when there is something to do and ends when there was nothing for a second. It waits for
+no answer itself: whenever a session is to be kept alive, another thread asks for that, and ends.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ class Kept(Protocol):
         """Does it."""
 
 
+def _keeper(session: Kept) -> threading.Thread:
+    return threading.Thread(target=_keep, args=(session,), name="penstock-session", daemon=True)
+
+
+def _keep(session: Kept) -> None:
+    try:
+        with contextlib.suppress(PenstockError):  # it says so itself
+            session.keep()
+    except Exception:
+        log.exception("a session could not be kept alive; that is tried again")
+
+
 class Background:
     """Thread safe. After `close`, nothing is attended any more."""
 
@@ -38,7 +51,7 @@ class Background:
         self._connection = connection
         self._settlers: set[Settler] = set()
         self._aged: set[Settler] = set()
-        self._sessions: set[Kept] = set()
+        self._sessions: dict[Kept, threading.Thread | None] = {}  # and who keeps each alive
         self._make_locks()
 
     def _make_locks(self) -> None:
@@ -59,13 +72,13 @@ class Background:
     def add_session(self, session: Kept) -> None:
         """Keeps a session alive."""
         with self._lock:
-            self._sessions.add(session)
+            self._sessions[session] = None
             self._ensure_thread()
 
     def remove_session(self, session: Kept) -> None:
         """Stops keeping it alive."""
         with self._lock:
-            self._sessions.discard(session)
+            self._sessions.pop(session, None)
 
     def close(self) -> list[Settler]:
         """Ends the thread; settlers with something unsent or unanswered are left to the caller."""
@@ -118,10 +131,12 @@ class Background:
 
     def _keep_sessions(self) -> None:
         now = time.monotonic()
-        for session in list(self._sessions):
-            if session.keep_due(now):
-                with contextlib.suppress(PenstockError):  # it says so itself
-                    session.keep()
+        with self._lock:
+            for session, keeper in self._sessions.items():
+                unanswered = keeper is not None and keeper.is_alive()
+                if not unanswered and session.keep_due(now):
+                    self._sessions[session] = keeper = _keeper(session)
+                    keeper.start()
 
     def _retire(self) -> bool:
         with self._lock:

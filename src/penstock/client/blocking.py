@@ -259,7 +259,8 @@ class Session(Closing):
     def keep(self) -> None:
         """Keeps it alive; the background does that by itself."""
         self._due = time.monotonic() + self._period_s
-        self.alive = self._fabric._run(ops_fabric.keep_session(self.id))
+        kept = self._fabric._run(ops_fabric.keep_session(self.id))
+        self.alive = self.alive and kept  # it may have been closed meanwhile
 
     def close(self) -> None:
         """Ends the session: entries bound to it go now, or, in a cluster, a moment later."""

@@ -26,7 +26,7 @@ log = logging.getLogger("penstock.client")
 HARMLESS = {
     "penstock.client.connection": {"run"},
     "penstock.client.blocking_cluster": set(),
-    "penstock.client.background": {"_loop", "_flush_aged", "_keep_sessions"},
+    "penstock.client.background": {"_loop", "_flush_aged"},
     "penstock.client.settle": {
         "notify", "flush", "flush_unheard", "due", "add", "flush_settler", "settle", "refused_of",
         "give_back",
