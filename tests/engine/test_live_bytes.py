@@ -12,7 +12,7 @@ from tests.engine.test_maintenance import work_off
 import penstock
 from penstock.embedded import Inline, embed
 from penstock.engine import maintenance
-from penstock.engine.recovery import _all_stored, open_engine
+from penstock.engine.recovery import all_stored, open_engine
 from penstock.errors import DamagedError
 from penstock.store.files import Limits
 from penstock.store.locations import split
@@ -33,7 +33,7 @@ def new_inline(disk: MemoryDisk, clock: FakeClock, **settings: Any) -> Inline:
 def check_files(inline: Inline) -> None:
     """Each has as much that is live as the batches in it say."""
     stored = Counter[int]()
-    for batch in _all_stored(inline.engine.fabric):
+    for batch in all_stored(inline.engine.fabric):
         stored[split(batch.location)[0]] += batch.live_bytes
     files = inline.engine.files
     assert {file.number: file.live for file in files.all() if file.live} == dict(+stored)

@@ -271,7 +271,7 @@ def _count_live(fabric: Fabric, files: Files, report: Report, accept_damage: boo
     for file in files.all():
         files.freed(file.number << 32, file.live)
     lost: Counter[int] = Counter()  # bytes, by the number of a file that is not there
-    for stored in _all_stored(fabric):
+    for stored in all_stored(fabric):
         number = split(stored.location)[0]
         if number in files:
             files.stored(stored.location, stored.live_bytes)
@@ -294,7 +294,8 @@ def _forget_missing(disk: Disk, files: Files, accept_damage: bool) -> None:
             files.drop(file.number)
 
 
-def _all_stored(fabric: Fabric) -> Iterator[Stored]:
+def all_stored(fabric: Fabric) -> Iterator[Stored]:
+    """Every batch of which anything is live, wherever it is stored."""
     for shard in fabric.kernel.shards:
         for queue in shard.queues.values():
             for lane in queue.lanes.values():

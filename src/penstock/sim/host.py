@@ -14,6 +14,7 @@ from penstock.engine.engine import CopyJob, Engine
 from penstock.engine.maintenance import Pace, Step
 from penstock.engine.recovery import open_engine
 from penstock.errors import DamagedError
+from penstock.sim.check_books import check_books
 from penstock.sim.disk import Died, SimDisk
 from penstock.sim.history import Trouble
 from penstock.sim.network import Link
@@ -125,6 +126,12 @@ class Host:
         self.engine = engine
         self.trouble.starts.append(self.world.now_us)
 
+    def check_books(self) -> None:
+        """What the node has counted is what there is."""
+        wrong = [] if self.engine is None else list(check_books(self.engine))
+        if wrong and self.broken is None:
+            self.broken = f"{self.name}: {'; '.join(wrong[:5])}"
+
     def crash(self, power_loss: bool, down_us: int | None, why: str = "") -> None:
         """The process ends here and now; with `power_loss` so does the machine. It is started again
         after so long; None: it is not."""
@@ -133,6 +140,7 @@ class Host:
         kind = "power loss" if power_loss else "process dies"
         self.world.note(f"{self.name}: {kind} {why}")
         if self.engine is not None:
+            self.check_books()
             self.checkpoints += self.engine.maintenance.checkpoints
             self.cleaned_files += self.engine.maintenance.cleaned_files
         self.engine = None

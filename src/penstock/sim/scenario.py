@@ -96,6 +96,7 @@ class Scenario:
 
     def problems(self) -> list[str]:
         """All promises that were broken."""
+        self.host.check_books()
         if (breakage := self._breakage()) is not None:
             return [breakage]
         problems: list[str] = []
