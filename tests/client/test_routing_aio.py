@@ -11,10 +11,11 @@ from tests.client.fake_cluster import SHARDS, FakeCluster, hurry
 from penstock import aio
 from penstock.client.aio_cluster import AsyncCluster
 from penstock.client.producer import shard_of
-from penstock.errors import ClosedError, DeadlineError
+from penstock.errors import ClosedError, DeadlineError, UnavailableError
 from penstock.wire.frames import Verb
 
 Use = Callable[[aio.AsyncFabric], Awaitable[None]]
+SOON_S = 5.0  # half of what a call may take
 
 
 @pytest.fixture
@@ -140,6 +141,30 @@ def test_a_stale_node_is_asked_again_until_it_knows(cluster):
         asyncio.get_running_loop().call_later(0.3, setattr, heir, "stale", False)
         await queue.push(b"two")
         assert stored(cluster) == 2
+
+    run(cluster, use)
+
+
+def test_a_link_that_is_lost_as_soon_as_it_is_made_is_made_again(cluster):
+    async def use(fabric: aio.AsyncFabric) -> None:
+        queue = await fabric.queue("q")
+        connection = fabric._connection
+        assert isinstance(connection, AsyncCluster)
+        links = connection.links
+        for link in links.all():
+            link.close(UnavailableError("a test"))
+        made = 0
+
+        def linked() -> None:  # whoever waits for the link is not awake yet
+            nonlocal made
+            made += 1
+            if made == 1:
+                links.all()[-1].close(UnavailableError("lost behind the greeting"))
+
+        links.linked = linked
+        async with asyncio.timeout(SOON_S):
+            await queue.push(b"x")
+        assert made > 1
 
     run(cluster, use)
 

@@ -11,7 +11,7 @@ from penstock.client.protocol import Protocol
 from penstock.client.reconnect import CONNECT_S
 from penstock.client.requests import Pending, Request, Resend, Subscription
 from penstock.client.welcome import hello_frame, read_welcome
-from penstock.errors import PenstockError, ProtocolError, UnavailableError, said
+from penstock.errors import ClosedError, PenstockError, ProtocolError, UnavailableError, said
 from penstock.near import connect_near
 from penstock.wire.frames import CREDIT, LISTS, MAPS, Verb, frame
 from penstock.wire.messages import Hello, Welcome
@@ -93,6 +93,15 @@ class Link:
     def ready(self) -> bool:
         """Whether requests can be sent."""
         return self._wire is not None
+
+    def check_ready(self) -> None:
+        """UnavailableError if it is over: that may be before whoever waited for it is awake.
+        ClosedError if the fabric is closed."""
+        if self._wire is None:
+            if isinstance(self.error, ClosedError):
+                raise self.error
+            why = "the connection was lost" if self.error is None else self.error.message
+            raise UnavailableError(why)
 
     @property
     def answered(self) -> bool:

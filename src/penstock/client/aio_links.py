@@ -105,7 +105,9 @@ class Links:
             making = asyncio.create_task(self._make(node))
             self._making[node] = making
             making.add_done_callback(lambda task: self._made(node, task))
-        return await _shared(making)
+        link = await _shared(making)
+        link.check_ready()  # it may be lost since: nobody would tell who begins to wait now
+        return link
 
     def _made(self, node: int, task: asyncio.Task[Link]) -> None:
         del self._making[node]
@@ -252,8 +254,7 @@ class Links:
             self.changed()
 
     async def _map_of(self, link: Link, version: int, wait_s: float = 0.0) -> bytes:
-        if not link.ready:
-            raise UnavailableError("the connection was lost")
+        link.check_ready()
         pending = link.start(MapRequest(version, wait_s))
         try:
             found: bytes = _read_bytes(body_of(await settled(pending)))
