@@ -172,8 +172,12 @@ def test_the_bound_on_requests_in_flight_is_the_lower_of_both():
     assert protocol.room == 0
     with pytest.raises(LimitError):
         protocol.start(Recorder())
-    for _ in range(16):
+    for _ in range(8):
         protocol.start(Recorder(), reserved=True)
+    for _ in range(8):
+        assert not protocol.packed
+        protocol.subscribe(Subscription(Recorder()))
+    assert protocol.packed
     with pytest.raises(LimitError):
         protocol.start(Recorder(), reserved=True)
 

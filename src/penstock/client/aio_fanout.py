@@ -165,6 +165,8 @@ class FanOut:
         self._adding.add(node)
         try:
             link = await self._cluster.links.link(node)
+            while link.packed and not self._over:
+                await self._cluster.hear()
             if self._over or not link.ready:
                 return
             part = Part(self, link, self._first_credit())
@@ -230,6 +232,7 @@ class FanOut:
     def stop(self) -> None:
         """Asks all nodes to send nothing more; what crosses that still arrives."""
         self._over = True
+        self._cluster.heard()  # whoever waits for a place need not any more
         if self._scouting is not None:
             self._scouting.cancel()
         for part in self._parts.values():

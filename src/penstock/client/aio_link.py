@@ -119,6 +119,11 @@ class Link:
         return self._wire is not None and not self._protocol.full and not self._wire.crowded
 
     @property
+    def packed(self) -> bool:
+        """Whether not even a standing request may start now, for which places are kept."""
+        return self._wire is not None and self._protocol.packed
+
+    @property
     def under_way(self) -> list[Pending]:
         """Requests in flight, oldest first."""
         return list(self._protocol.in_flight.values())
@@ -143,7 +148,7 @@ class Link:
         self._send(pending)
 
     def subscribe(self, subscription: Subscription) -> Pending:
-        """Starts a standing request."""
+        """Starts a standing request; LimitError if the link is `packed`."""
         return self._send(self._protocol.subscribe(subscription))
 
     def credit(self, subscription: Subscription, messages: int) -> None:

@@ -74,6 +74,11 @@ class Protocol:
         """Whether an answer must come before another request may start."""
         return len(self.in_flight) >= self.limit - _RESERVED
 
+    @property
+    def packed(self) -> bool:
+        """The same, for one that may use the reserved places."""
+        return len(self.in_flight) >= self.limit
+
     def start(self, request: Request, *, reserved: bool = False) -> Pending:
         """Registers a request; `parts` of the result is the whole frame, to be sent next.
 
@@ -94,8 +99,9 @@ class Protocol:
         return pending
 
     def subscribe(self, subscription: Subscription) -> Pending:
-        """Like `start`; frames that arrive under the request's id go to the subscription."""
-        pending = self.start(subscription.request)
+        """Like `start`, and the reserved places may be used; frames that arrive under the request's
+        id go to the subscription."""
+        pending = self.start(subscription.request, reserved=True)
         subscription.id = pending.id
         self._subscriptions[pending.id] = subscription
         return pending
