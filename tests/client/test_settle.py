@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +22,11 @@ from penstock.client.settle import (
     ack_items,
     flush_settler,
     join_runs,
+    settle,
+    started,
 )
 from penstock.client.steps import Finish, Start, Steps
-from penstock.errors import ClosedError, LeaseLostError, ProtocolError
+from penstock.errors import ClosedError, DeadlineError, LeaseLostError, LimitError, ProtocolError
 from penstock.wire.batch import Batch, stamp
 from penstock.wire.encode import encode_batch
 from penstock.wire.frames import (
@@ -278,11 +282,7 @@ def test_a_flush_waits_for_what_another_thread_has_taken_and_not_sent() -> None:
     for _ in range(3):
         fence = next_start(steps)
         assert fence.items == []
-        fence.parts()
-        pending = Pending(1, fence, [])
-        finish = steps.send(pending)
-        assert isinstance(finish, Finish)
-        pending.settle(accepted(0), None)
+        answer_next(steps, fence)
         if _ == 2:
             taken.parts()
             taken.answered(accepted(1))
@@ -306,11 +306,75 @@ def test_what_could_not_be_sent_is_not_waited_for() -> None:
     assert not outbox.settler.busy
 
 
-def next_start(steps: Steps[None]) -> SettleRequest:
+@pytest.mark.parametrize(
+    "trouble", [asyncio.CancelledError(), KeyboardInterrupt(), LimitError("full"), DeadlineError()]
+)
+def test_what_others_have_left_in_a_call_that_fails_is_sent_later(trouble):
+    outbox = Outbox()
+    part = granted(outbox.settler, 5)
+    outbox.settler.acks.append(message(part, 0))
+    steps = settle(outbox.settler, [part.item(Settle.NACK, 101, 1)])
+    assert covered(next_start(steps).items) == [(1, 5, 100)]
+    with pytest.raises(type(trouble)):
+        steps.throw(trouble)
+    outbox.settler.flush()
+    assert [covered(request.items) for request in outbox.requests] == [[(1, 5, 100)]]
+
+
+def test_what_shares_a_request_with_a_call_that_fails_is_sent_later_without_it():
+    outbox = Outbox()
+    part = granted(outbox.settler, 5)
+    outbox.settler.acks.append(message(part, 0))
+    steps = started(outbox.settler.drain([part.item(Settle.ACK, 110, 1)]))
+    assert covered(next_start(steps).items) == [(1, 5, 100), (1, 5, 110)]
+    with pytest.raises(LimitError):
+        steps.throw(LimitError("full"))
+    outbox.settler.flush()
+    assert [covered(request.items) for request in outbox.requests] == [[(1, 5, 100)]]
+
+
+def test_what_others_have_left_in_a_call_counts_as_refused_when_nothing_works_any_more():
+    outbox = Outbox()
+    part = granted(outbox.settler, 5)
+    outbox.settler.acks += [message(part, row) for row in range(3)]
+    steps = settle(outbox.settler, [part.item(Settle.ACK, 110, 1)])
+    next_start(steps)
+    with pytest.raises(ClosedError):
+        steps.throw(ClosedError("closed"))
+    assert outbox.settler.refused == 3
+    assert not outbox.settler.busy
+
+
+def test_a_flush_waits_for_what_another_call_has_taken_and_given_back() -> None:
+    outbox = Outbox()
+    part = granted(outbox.settler, 5)
+    outbox.settler.acks.append(message(part, 0))
+    (taken,) = outbox.settler.drain()
+    steps = flush_settler(outbox.settler)
+    fence = next_start(steps)
+    taken.not_sent(asyncio.CancelledError())
+    answer_next(steps, fence)
+    again = next_start(steps)
+    assert again.items == taken.items
+    answer_next(steps, again)
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert not outbox.settler.busy
+
+
+def next_start(steps: Steps[Any]) -> SettleRequest:
     step = next(steps)
     assert isinstance(step, Start)
     assert isinstance(step.request, SettleRequest)
     return step.request
+
+
+def answer_next(steps: Steps[Any], request: SettleRequest) -> None:
+    """The node accepts what the steps wait for next."""
+    request.parts()
+    pending = Pending(1, request, [])
+    assert isinstance(steps.send(pending), Finish)
+    pending.settle(accepted(0), None)
 
 
 def accepted(count: int) -> bytearray:

@@ -98,7 +98,7 @@ class AsyncCluster(AsyncConnection):
         self._check_open()
         self._watch.wake()
         if isinstance(request, SettleRequest):
-            return self._settlements.start(request)
+            return await self._settlements.start(request)
         if request.node:
             return await self._start_there(request)
         link = self._free_link(request.shard)
@@ -115,7 +115,7 @@ class AsyncCluster(AsyncConnection):
         self._check_open()
         self._watch.wake()
         if isinstance(request, SettleRequest):
-            return self._settlements.start(request)
+            return self._settlements.start_now(request)
         link = self._free_link(request.shard)
         if link is None:
             raise LimitError("the request would have to wait")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from penstock.client.aio_deadlines import Deadlines
+from penstock.client.aio_places import Places
 from penstock.client.aio_wire import Wire
 from penstock.client.protocol import Protocol
 from penstock.client.reconnect import CONNECT_S, pause_s
@@ -48,8 +48,7 @@ class AsyncConnection:
         self._wire: Wire | None = None
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
-        self._in_line: deque[asyncio.Future[None]] = deque()
-        self._admitted = 0  # out of the line, and not yet started
+        self._places = Places(lambda: self._protocol.room)
         self._restoring: asyncio.Task[None] | None = None
         self._connects = 0  # how often a connection was made
         self._heard_s = 0.0  # when the node last said something
@@ -103,9 +102,14 @@ class AsyncConnection:
         DeadlineError if that takes too long."""
         if self._wire is not None and self._wire.crowded:
             await self._until_writable()
-        if self._in_line or self._protocol.room <= self._admitted:
-            await self._stand_in_line()
-        return self.start_now(request)
+        if not self._places.scarce:
+            return self.start_now(request)
+        try:
+            async with self._places.turn(self.timeout_s):
+                return self.start_now(request)
+        except TimeoutError:
+            text = f"no answer within {self.timeout_s:g} s, and too many wait for one"
+            raise DeadlineError(text) from None
 
     async def _until_writable(self) -> None:
         """Waits until the node has read what is on its way, or is lost."""
@@ -117,28 +121,6 @@ class AsyncConnection:
         except TimeoutError:
             text = f"not sent within {self.timeout_s:g} s, as the node does not read"
             raise self._late(text, began, "the node reads nothing") from None
-
-    async def _stand_in_line(self) -> None:
-        """Waits for a place among the requests in flight; first come, first served."""
-        place: asyncio.Future[None] = self._loop.create_future()
-        self._in_line.append(place)
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                await place
-        except TimeoutError:
-            text = f"no answer within {self.timeout_s:g} s, and too many wait for one"
-            raise DeadlineError(text) from None
-        finally:
-            if place.done() and not place.cancelled():
-                self._admitted -= 1
-
-    def _admit(self) -> None:
-        """Gives free places to those in line; they start as soon as the loop gets to them."""
-        while self._in_line and self._protocol.room > self._admitted:
-            place = self._in_line.popleft()
-            if not place.done():
-                place.set_result(None)
-                self._admitted += 1
 
     def start_now(self, request: Request) -> Pending:
         """Sends a request without waiting; LimitError if too many are in flight."""
@@ -287,8 +269,7 @@ class AsyncConnection:
             self._strikes = 0
         except PenstockError as error:
             wire.close(error)
-        if self._in_line:
-            self._admit()
+        self._places.admit()
 
     def _ended(self, wire: Wire, error: PenstockError) -> None:
         self._lost = error
@@ -354,7 +335,7 @@ class AsyncConnection:
         if wire is not None:
             wire.close(self._error)
         self._protocol.fail(self._error)
-        self._admit()
+        self._places.admit()
 
 
 def _any_done(waitables: list[Pending] | list[Subscription]) -> bool:

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from penstock.client.aio_lines import MAX_WAITING
 from penstock.client.aio_link import doubt
 from penstock.client.aio_links import HERE, settled
+from penstock.client.aio_places import Places
 from penstock.client.reconnect import pause_s
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.settle import SettleRequest
 from penstock.errors import (
+    ClosedError,
     DeadlineError,
     LimitError,
     MovedError,
@@ -44,20 +47,44 @@ class Settlements:
     def __init__(self, cluster: AsyncCluster) -> None:
         self._cluster = cluster
         self._under_way: dict[Pending, None] = {}
+        self._places = Places(lambda: _MAX_UNDER_WAY - len(self._under_way))
 
-    def start(self, request: SettleRequest) -> Pending:
-        """Sends a settlement to all nodes that it concerns; LimitError if too many are under way.
+    async def start(self, request: SettleRequest) -> Pending:
+        """Sends a settlement to all nodes that it concerns. Waits only while too many are under
+        way; DeadlineError if that takes too long.
 
         A fence goes to all nodes there is a link to; its answer comes after those of all before it.
         """
-        if len(self._under_way) >= _MAX_UNDER_WAY:
+        if not self._places.scarce:
+            return self._start(request)
+        if len(self._places) >= MAX_WAITING:
+            raise LimitError(f"{MAX_WAITING:,} settlements wait to be sent")
+        cluster = self._cluster
+        try:
+            async with self._places.turn(cluster.timeout_s):
+                if cluster.error is not None:
+                    raise cluster.error
+                return self._start(request)
+        except TimeoutError:
+            raise cluster.late(cluster.timeout_s) from None
+
+    def start_now(self, request: SettleRequest) -> Pending:
+        """The same without waiting; LimitError if it would have to wait."""
+        if self._places.scarce:
             raise LimitError(f"{_MAX_UNDER_WAY:,} settlements wait for their answers")
+        return self._start(request)
+
+    def _start(self, request: SettleRequest) -> Pending:
         request.parts()
         whole = Pending(0, request, [])
         fence = request.fence or not request.items
         before = list(self._under_way) if fence else []
         rows = dict(enumerate(request.items))
-        sent = self._send(request, rows, fence)
+        try:
+            sent = self._send(request, rows, fence)
+        except PenstockError as error:  # of one part: it fails as a whole, as it does later on
+            whole.settle(None, error)
+            return whole
         self._under_way[whole] = None
         self._cluster.spawn(self._drive(whole, request, rows, sent, before))
         return whole
@@ -108,7 +135,7 @@ class Settlements:
         except PenstockError as error:
             whole.settle(None, error)
         except asyncio.CancelledError:
-            whole.settle(None, UnavailableError("the fabric was closed"))
+            whole.settle(None, self._cluster.error or ClosedError("the fabric is closed"))
             raise
         else:
             accepted = sum(item.messages for item in request.items)
@@ -117,6 +144,7 @@ class Settlements:
             whole.settle(bytearray(answer), None)
         finally:
             del self._under_way[whole]
+            self._places.admit()
 
     async def _all_answered(
         self, request: SettleRequest, rows: Rows, sent: list[tuple[Rows, Pending]]

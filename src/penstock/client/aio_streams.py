@@ -189,9 +189,8 @@ class AsyncQueue(QueueState):
     def _send_settlement(self, request: SettleRequest) -> None:
         try:
             self._connection.start_now(request)
-        except LimitError:  # as many as can be are in flight: with the next flush
-            self._settler.keep(request.items)
-            request.drop()
+        except LimitError as error:  # as many as can be are in flight: with the next flush
+            request.not_sent(error)
 
 
 class AsyncDeadLetters:

@@ -17,7 +17,16 @@ from weakref import WeakSet
 from penstock.client.messages import LeasedMessage, Refusal
 from penstock.client.requests import Pending, Request, Resend
 from penstock.client.steps import Finish, Start, Steps
-from penstock.errors import ClosedError, ConflictError, PenstockError, ProtocolError, from_code
+from penstock.errors import (
+    ClosedError,
+    ConflictError,
+    DeadlineError,
+    LimitError,
+    PenstockError,
+    ProtocolError,
+    TooLargeError,
+    from_code,
+)
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import (
     COUNT,
@@ -44,6 +53,7 @@ _MANY_RUNS = 3  # of one grant: a mask is shorter than so many items
 _MASK_SPAN = 1 << 16
 
 _ACK = int(Settle.ACK)
+_PASSING = (LimitError, DeadlineError, TooLargeError)  # after these, others can still be sent
 
 
 def join_runs(items: Iterable[SettleItem]) -> list[SettleItem]:
@@ -107,7 +117,10 @@ def ack_items(messages: Sequence[LeasedMessage]) -> list[SettleItem]:
 class SettleRequest(Request):
     """One SETTLE; `refusals` is filled when the answer has come."""
 
-    __slots__ = ("_settler", "becomes", "fence", "items", "refusals", "refused_items")
+    __slots__ = (
+        "_settler", "becomes", "fence", "gave_back", "items", "others", "refusals",
+        "refused_items", "taken",
+    )  # fmt: skip
 
     def __init__(self, settler: Settler, items: list[SettleItem], fence: bool = False) -> None:
         """`fence`: messages that were leased before come before the answer; in a cluster it goes to
@@ -117,6 +130,9 @@ class SettleRequest(Request):
         self._settler = settler
         self.becomes: list[SettleRequest] = []  # of one that only stands for others
         self.fence = fence
+        self.others = 0  # so many of the first items are not of the call that sends it
+        self.taken = False  # by a connection, which sees to it from then on
+        self.gave_back = False  # it was not sent: what others have left waits for the next flush
         self.items = items
         self.refusals: list[Refusal] = []
         self.refused_items: list[SettleItem] = []  # in the same order
@@ -128,6 +144,7 @@ class SettleRequest(Request):
 
     def parts(self) -> list[Buffer]:
         """The body; from now on the answer is waited for."""
+        self.taken = True
         self._settler.outstanding.add(self)
         return super().parts()
 
@@ -137,8 +154,21 @@ class SettleRequest(Request):
         outstanding = self._settler.outstanding
         return self in outstanding or any(each in outstanding for each in self.becomes)
 
-    def drop(self) -> None:
-        """It was not sent, and never will be."""
+    @property
+    def is_back(self) -> bool:
+        """Whether something of it, or of what it stands for, waits for the next flush again."""
+        return self.gave_back or any(each.gave_back for each in self.becomes)
+
+    def not_sent(self, error: BaseException) -> None:
+        """It never will be. What others have left to be sent waits for the next flush again, or
+        counts as refused if nothing will be sent any more."""
+        others = [] if self.taken else self.items[: self.others]
+        if others and isinstance(error, PenstockError) and not isinstance(error, _PASSING):
+            self.items = others
+            self.refused(error)
+        elif others:
+            self._settler.keep(others)
+            self.gave_back = True
         self._settler.outstanding.discard(self)
 
     def answered(self, answer: bytearray) -> None:
@@ -270,9 +300,9 @@ class Settler:
                 for unsent in requests[at:]:
                     unsent.refused(error)
                 raise
-            except BaseException:  # an interrupt
+            except BaseException as error:  # an interrupt
                 for unsent in requests[at:]:
-                    unsent.drop()
+                    unsent.not_sent(error)
                 raise
 
     def forked(self, reason: ClosedError) -> None:
@@ -302,13 +332,16 @@ class Settler:
             self._items = []
             self.outstanding.add(taken)
         try:
-            everything = [*ack_items(acks), *items, *more]
+            waited = [*ack_items(acks), *items]
+            everything, others = [*waited, *more], len(waited)
             starts = range(0, len(everything), _MAX_ITEMS)
             requests = [SettleRequest(self, everything[at : at + _MAX_ITEMS]) for at in starts]
+            for at, request in zip(starts, requests, strict=True):
+                request.others = min(max(others - at, 0), len(request.items))
             taken.becomes = requests
             self.outstanding.update(requests)
         finally:
-            taken.drop()
+            self.outstanding.discard(taken)
         return requests
 
     def note(self, refusals: list[Refusal]) -> None:
@@ -341,6 +374,15 @@ def settlers_of(attend: Callable[[Settler], None]) -> list[Settler]:
 
 def flush_settler(settler: Settler) -> Steps[None]:
     """Sends what waits, and waits until everything sent is committed; refusals are counted."""
+    for _ in range(_MOST_FENCES):
+        wanted = yield from _flushed(settler)
+        if not any(request.is_back for request in wanted):
+            break
+    settler.notify()
+
+
+def _flushed(settler: Settler) -> Steps[list[SettleRequest]]:
+    """What was waited for; of that, other calls may have given back what they could not send."""
     requests = settler.drain()
     wanted = list(settler.outstanding)  # those that another thread is about to send as well
     for last in requests[-1:]:
@@ -350,19 +392,21 @@ def flush_settler(settler: Settler) -> Steps[None]:
         if not any(request.is_open for request in wanted):
             break
         yield from _committed([SettleRequest(settler, [])])
-    settler.notify()
+    return wanted
 
 
 def started(requests: list[SettleRequest]) -> Steps[list[Pending]]:
-    """Sends them all; what cannot be sent is waited for by nobody."""
+    """Sends them all. If that fails, nobody waits for the rest, and what others have left in it is
+    sent with the next flush."""
     pendings: list[Pending] = []
     try:
         for request in requests:
             pending: Pending = yield Start(request)
             pendings.append(pending)
-    finally:
-        for unsent in requests[len(pendings) :]:
-            unsent.drop()
+    except BaseException as error:
+        for rest in requests[len(pendings) :]:
+            rest.not_sent(error)
+        raise
     return pendings
 
 
