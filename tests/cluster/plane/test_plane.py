@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.cluster.plane.world import World
 
-from penstock.cluster.commands import Command, Define, Drain
+from penstock.cluster.commands import Command, Define, Drain, Outcome
 from penstock.cluster.plane import leading
 from penstock.cluster.plane.messages import Ask, Proposal, pack
 from penstock.cluster.planner import plan
@@ -138,6 +138,77 @@ def test_it_recovers_from_whatever_happens(seed: int):
     world.run(60_000_000)
     assert_even(state_of(world), {1, 2, 3}, 3)
     assert len({state_of(world, number).snapshot() for number in (1, 2, 3)}) == 1
+
+
+def known_leader(world: World, number: int) -> int | None:
+    plane = world.hosts[number].plane
+    return None if plane is None else plane.raft.leader
+
+
+def wait_for_leader(world: World, number: int, but: int | None = None) -> None:
+    while known_leader(world, number) in (None, but):
+        world.run(1_000)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("early", [True, False])
+def test_what_is_asked_during_a_failover_is_decided_when_the_new_leader_is_known(
+    seed: int, early: bool
+):
+    world = grown(seed, 3)
+    dead = world.leader()
+    assert dead is not None
+    number = next(number for number in (1, 2, 3) if number != dead)
+    world.kill(dead)
+    world.run(200_000)
+    while not early and known_leader(world, number) is not None:
+        world.run(1_000)
+    token = world.ask(number, Define("queue/default/q", b"x", 0))  # of the dead one, or of nobody
+    wait_for_leader(world, number, dead)
+    world.run(30_000)  # to the leader, to the other one's disk and back
+    assert world.hosts[number].outcomes[token].accepted
+
+
+def test_a_node_that_comes_back_is_taken_in_when_it_hears_of_the_leader():
+    world = grown(1, 3)
+    number = next(number for number in (2, 3) if number != world.leader())
+    world.kill(number)
+    world.run(3_000_000)
+    world.start(number)
+    assert known_leader(world, number) is None, "it asked nobody to come back"
+    wait_for_leader(world, number)
+    world.run(30_000)
+    assert state_of(world, number).nodes[number].incarnation == 2
+
+
+def test_a_command_that_was_decided_meanwhile_is_asked_again_and_does_no_harm(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    world = grown(1, 3)
+    leader = world.leader()
+    assert leader is not None
+    number = next(number for number in (1, 2, 3) if number != leader)
+    outcomes: list[Outcome] = []
+    apply = ClusterState.apply
+
+    def noted(state: ClusterState, command: Command) -> Outcome:
+        outcome = apply(state, command)
+        if isinstance(command, Define) and state is state_of(world, number):
+            outcomes.append(outcome)
+        return outcome
+
+    monkeypatch.setattr(ClusterState, "apply", noted)
+    token = world.ask(number, Define("queue/default/q", b"x", 0))
+    world.run(3_001)  # the leader has it, and this node no outcome
+    world.parted = {frozenset((leader, number))}
+    world.run(5_000_000)
+    assert known_leader(world, number) is None
+    assert not outcomes
+    world.parted = set()
+    world.run(5_000_000)
+    assert [outcome.refused for outcome in outcomes] == ["", "exists"]
+    assert world.hosts[number].outcomes[token] == outcomes[0]
+    assert len({state_of(world, each).snapshot() for each in (1, 2, 3)}) == 1
 
 
 def test_a_proposal_that_no_node_could_read_is_refused():

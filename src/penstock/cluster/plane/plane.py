@@ -2,7 +2,8 @@
 
 Every node follows the consensus and so has the whole state. Commands go to the leader, are decided
 there, and whoever asked sees the outcome when it applies the log itself: an answer cannot get lost.
-What gets no outcome is asked again; commands are made so that a repetition does no harm.
+What gets no outcome is asked again, after a while or once there is a new leader; commands are made
+so that a repetition does no harm.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class ControlPlane:
         self._limits = limits or Limits()
         self._leading: Leading | None = None
         self._followed = 0  # the last leader that was another node
+        self._led: tuple[int | None, int] = (None, 0)  # who leads, and in which term, as of late
         self._asked: dict[int, _Asked] = {}
         self._tokens = 0
         self._beat_us = now_us
@@ -188,6 +190,16 @@ class ControlPlane:
         elif leader is not None:
             self._send(leader, Ask(asked.proposal))
 
+    def _ask_again(self, now_us: int) -> bool:
+        """A new leader is asked at once for what the one before did not get, or took with it, or
+        nobody was there to be asked for; whether there was anything."""
+        led, self._led = self._led, (self.raft.leader, self.raft.term)
+        if self._led == led or self.raft.leader is None:
+            return False
+        for asked in self._asked.values():
+            self._send_ask(asked, now_us)
+        return bool(self._asked)
+
     def _propose_asked(self, proposal: bytes, command: Command, now_us: int) -> None:
         """Not before its time; whoever wants it asks again."""
         goes = command.id if isinstance(command, Leave | Remove) else 0
@@ -222,7 +234,8 @@ class ControlPlane:
         while True:
             while (ready := self.raft.take_ready()) is not None:
                 self._carry_out(ready)
-            if not self._lead(now_us):
+            more = self._lead(now_us)
+            if not self._ask_again(now_us) and not more:
                 return
 
     def _carry_out(self, ready: Ready) -> None:
