@@ -53,6 +53,8 @@ class Replicas:
         self._now_us = 0
         self._look_us = 0
         self._present = False  # whether a map of this start of the node has come
+        # The last questions of owners that came before it, by node, shard and kind.
+        self._early: dict[tuple[int, int, type[Message]], Probe | Confirm] = {}
         self._owned: dict[int, Owned] = {}
         self._followed: dict[int, Followed] = {}
         self._rising: dict[int, ShardPlace] = {}  # to be owned once all that was received is synced
@@ -77,7 +79,7 @@ class Replicas:
 
     def placed(self, known: ClusterMap, now_us: int) -> None:
         """The control plane has a new map, which knows of this start of the node: what was agreed
-        on before, it knows as well. Nobody is answered earlier."""
+        on before, it knows as well. Nobody is answered earlier: who asked meanwhile is now."""
         self._present, self._now_us = True, now_us
         self._replication = known.replication
         self._draining = {node.id for node in known.nodes if node.status == "draining"}
@@ -89,6 +91,9 @@ class Replicas:
                 self._rise(number, place, now_us)
             else:  # also if another node has the shard: what is under way here must be finished
                 self._follow(number, place.epoch, now_us)
+        early, self._early = self._early, {}
+        for (node, _, _), message in early.items():
+            self.receive(node, message, now_us)
         self._advance()
 
     def _strong(self, number: int, place: ShardPlace) -> tuple[int, ...]:
@@ -320,6 +325,7 @@ class Replicas:
         """The connection to a node is gone."""
         self._linked.discard(node)
         self._held.pop(node, None)
+        self._early = {key: each for key, each in self._early.items() if key[0] != node}
         for owned in self._owned.values():
             owned.unlinked(node, now_us)
 
@@ -332,7 +338,11 @@ class Replicas:
         number, self._now_us = message.shard, now_us
         if isinstance(message, Records):
             check_records(message)
-        if number >= len(self._fabric.kernel.shards) or not self._present:
+        if number >= len(self._fabric.kernel.shards):
+            return
+        if not self._present:
+            if isinstance(message, Probe | Confirm):
+                self._early[node, number, type(message)] = message
             return
         if number in self.withheld:
             return

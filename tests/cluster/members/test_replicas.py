@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from tests.cluster.members.world import World
+from tests.cluster.members.world import SHARDS, World
 
 from penstock.cluster.map import ClusterMap, NodeInfo, ShardPlace
 from penstock.cluster.plane import plane
-from penstock.cluster.replication.messages import Accepted, Confirmed, Message, Position, Probe
+from penstock.cluster.replication.messages import (
+    Accepted,
+    Confirm,
+    Confirmed,
+    Message,
+    Position,
+    Probe,
+    Stale,
+)
+from penstock.cluster.replication.owner import Link
 from penstock.core.fabric import Fabric
 from penstock.core.records import Kind, PushMeta, pack_push
 from penstock.core.shard import CONTROL
@@ -103,10 +112,46 @@ def test_a_node_that_lost_a_shard_does_not_claim_to_have_synced_what_it_has_not(
 def test_nobody_is_answered_before_the_map_knows_of_this_start():
     node = Node()
     node.replicas.receive(2, Probe(0, 1, 1), 0)
+    node.replicas.receive(2, Confirm(0, 1, 1), 0)
     assert node.said() == []
     node.placed(1, 1, owner=2)
-    node.replicas.receive(2, Probe(0, 1, 1), 0)
+    assert node.said() == [Position(0, 1, 1, 0, 0), Accepted(0, 1, 1, 0, 0), Confirmed(0, 1, 1)]
+    node.replicas.receive(2, Probe(0, 1, 2), 0)
     assert len(node.said()) == 2
+    node.placed(1, 1, owner=2)
+    assert node.said() == [], "it was answered"
+
+
+def test_of_what_was_asked_before_the_map_the_last_is_answered():
+    node = Node()
+    for number in range(1, 1000):
+        node.replicas.receive(2, Probe(0, 1, number), 0)
+        node.replicas.receive(2, Probe(1, 1, number), 0)
+        node.replicas.receive(2, Confirm(1, 1, number), 0)
+    assert len(node.replicas._early) == 3
+    node.placed(1, 1, owner=2)
+    assert [m for m in node.said() if not isinstance(m, Accepted)] == [
+        Position(0, 1, 999, 0, 0), Position(1, 1, 999, 0, 0), Confirmed(1, 1, 999)
+    ]  # fmt: skip
+
+
+def test_an_owner_of_before_the_map_that_knows_better_is_told_so():
+    node = Node()
+    node.replicas.receive(2, Probe(0, 1, 1), 0)
+    node.replicas.receive(2, Probe(1, 5, 1), 0)
+    node.placed(3, 3)
+    assert Stale(0, 3) in node.said(), "that owner's time is over"
+    node.replicas.take_committed()
+    assert not node.fabric.kernel.shards[1].owned, "this node's is"
+
+
+def test_what_was_asked_over_a_link_that_is_gone_gets_no_answer():
+    node = Node()
+    node.replicas.linked(2, 0)
+    node.replicas.receive(2, Probe(0, 1, 1), 0)
+    node.replicas.unlinked(2, 0)
+    node.placed(1, 1, owner=2)
+    assert node.said() == []
 
 
 def test_a_shard_is_served_when_the_set_has_its_log():
@@ -139,3 +184,25 @@ def test_owners_without_an_answer_do_not_fill_the_control_plane(monkeypatch: pyt
     member = world.hosts[1].member
     assert member is not None
     assert len(member.plane._asked) < 24
+
+
+def wait_until_streamed_to(world: World, node: int, limit_us: int) -> None:
+    """All owners send a node what they log, after so long at most."""
+    end_us = world.now_us + limit_us
+    while True:
+        world.run(1_000)
+        members = [host.member for n, host in world.hosts.items() if n != node and host.member]
+        owned = [each for member in members for each in member.replicas._owned.values()]
+        links = [each.followers[node].link for each in owned if node in each.followers]
+        if len(links) == SHARDS and set(links) == {Link.STREAMED}:
+            return
+        assert world.now_us < end_us, f"{links} after {limit_us} us"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_restarted_node_follows_as_soon_as_the_cluster_knows_of_it(seed: int):
+    world = World(seed)
+    world.kill(3)
+    world.run(3_000_000)
+    world.start(3)
+    wait_until_streamed_to(world, 3, 100_000)
