@@ -8,7 +8,6 @@ still finds it. After that nothing but the consumer itself can end it, for `SECU
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from penstock.core import queue_rules as rules
@@ -66,32 +65,31 @@ class Securing:
 
     def secure(self, acks: list[m.TxnSettle], then: Answered) -> None:
         """Asks for all of them; `then` gets None, or what is wrong with one. What was secured for
-        nothing gets its usual lease again."""
+        nothing gets its usual lease again, also where the answer has not come: it may be late."""
         shards: dict[int, list[m.TxnSettle]] = {}
         for ack in acks:
             shards.setdefault(ack.shard, []).append(ack)
         self._tickets.check_room(len(shards))
-        secured: list[int] = []
         waiting = len(shards)
         wrong: PenstockError | None = None
 
-        def answered(shard: int, error: PenstockError | None) -> None:
+        def answered(error: PenstockError | None) -> None:
             nonlocal waiting, wrong
             waiting -= 1
             wrong = wrong or error
-            if error is None:
-                secured.append(shard)
             if not waiting:
                 if wrong is not None:
-                    self.undo([ack for each in secured for ack in shards[each]])
+                    self.undo(acks)
                 then(wrong)
 
         for shard, own in shards.items():
-            ticket = self._tickets.add(shard, partial(answered, shard))
+            ticket = self._tickets.add(shard, answered)
             self.questions.append(ToSecure(ticket, shard, own))
 
     def undo(self, acks: list[m.TxnSettle]) -> None:
-        """The acks will not come. Nobody waits for an answer: it only ends the leases sooner."""
+        """The acks will not come. Nobody waits for an answer: it only ends the leases sooner, and
+        does nothing to one that was not secured. Whatever else is on its way to such a lease has as
+        long as the lease usually lasts."""
         for shard in {ack.shard for ack in acks}:
             own = [ack for ack in acks if ack.shard == shard]
             self.questions.append(ToSecure(0, shard, own, undo=True))

@@ -29,8 +29,9 @@ from penstock.engine.outbox_messages import (
     SecureStages,
     StagesSecured,
 )
+from penstock.engine.questions import Questions
+from penstock.engine.undos import Undos
 from penstock.errors import (
-    MovedError,
     PenstockError,
     ProtocolError,
     UnavailableError,
@@ -72,6 +73,8 @@ class Outboxes:
         self._idle: dict[tuple[int, int], None] = {}  # lines that may have something to send
         self._linked: set[int] = set()
         self._on_the_way: Counter[int] = Counter()
+        self._questions = Questions(fabric, self._say, self._reached)
+        self._early = Undos()  # from other nodes, which may know earlier who owns a shard
         self._now_us = 0
 
     # --- the home's side -------------------------------------------------------------------
@@ -87,8 +90,8 @@ class Outboxes:
                 if line.due_us is None:
                     self._idle[home, target] = None
         sent = [self._send_next(key, known, now_us) for key in list(self._idle)]
-        asked = self._ask_homes(known) + self._ask_shards(known) + self._ask_stages(known)
-        return bool(woken or asked or any(sent))
+        asked = self._questions.advance(known, now_us)
+        return bool(self._let_go() or woken or asked or any(sent))
 
     def _send_next(self, key: tuple[int, int], known: ClusterMap, now_us: int) -> bool:
         home, target = key
@@ -163,44 +166,6 @@ class Outboxes:
     def _reached(self, node: int) -> bool:
         return node == self.node or node in self._linked
 
-    def _ask_homes(self, known: ClusterMap) -> int:
-        """Whether sessions are there that entries are to be bound to; how many questions."""
-        sessions = self._fabric.sessions
-        questions, sessions.questions = sessions.questions, []
-        for question in questions:
-            node = known.owner_of(question.home)
-            if self._reached(node):
-                self._say(node, Bind(*question))
-            else:
-                sessions.answered(question.ticket, Binding.MOVED)
-        return len(questions)
-
-    def _ask_shards(self, known: ClusterMap) -> int:
-        """Whether leases are there that transactions are about to end; how many questions."""
-        securing = self._fabric.securing
-        questions, securing.questions = securing.questions, []
-        for question in questions:
-            node = known.owner_of(question.shard)
-            if self._reached(node):
-                self._say(node, Secure(*question))
-            else:
-                error = MovedError(f"node {node}, which owns shard {question.shard}, is away")
-                securing.answered(question.ticket, error)
-        return len(questions)
-
-    def _ask_stages(self, known: ClusterMap) -> int:
-        """Whether stages are there that are about to be published; how many questions."""
-        publishing = self._fabric.publishing
-        questions, publishing.questions = publishing.questions, []
-        for question in questions:
-            node = known.owner_of(question.shard)
-            if self._reached(node):
-                self._say(node, SecureStages(*question))
-            else:
-                error = MovedError(f"node {node}, which owns shard {question.shard}, is away")
-                publishing.answered(question.ticket, error)
-        return len(questions)
-
     def _register(self, node: int, message: Bind) -> None:
         question = Question(message.home, message.session, message.shard, message.ticket)
 
@@ -211,6 +176,26 @@ class Outboxes:
             self._fabric.sessions.register(question, then)
         else:
             then(Binding.MOVED)
+
+    def _let_go(self) -> int:
+        """What was taken back before it could be here; how much."""
+        undos = self._early.take(self._takes_work_of, self._now_us)
+        for undo in undos:
+            self._say(self.node, undo)
+        return len(undos)
+
+    def _takes_work_of(self, shard: int) -> bool:
+        return self._fabric.kernel.shards[shard].owned and self._takes_work()
+
+    def _secure_in_turn(self, node: int, message: Secure | SecureStages) -> None:
+        """What is taken back has no other answer than that it is done, be it later."""
+        self._let_go()
+        if message.undo and not self._takes_work_of(message.shard):
+            self._early.keep(message, self._now_us + PATIENCE_US)
+        elif isinstance(message, Secure):
+            self._secure(node, message)
+        else:
+            self._secure_stages(node, message)
 
     def _secure(self, node: int, message: Secure) -> None:
         def then(error: PenstockError | None) -> None:
@@ -244,7 +229,7 @@ class Outboxes:
 
     def receive(self, node: int, message: OutboxMessage, now_us: int) -> None:
         """A message of another node, or of this one to itself."""
-        self._fabric.kernel.now_us = now_us
+        self._fabric.kernel.now_us = self._now_us = now_us
         if isinstance(message, Bound):
             self._fabric.sessions.answered(message.ticket, message.answer)
             return
@@ -257,10 +242,8 @@ class Outboxes:
             self._fabric.publishing.answered(message.ticket, error)
             return
         self._check_shards(message)
-        if isinstance(message, Secure):
-            self._secure(node, message)
-        elif isinstance(message, SecureStages):
-            self._secure_stages(node, message)
+        if isinstance(message, Secure | SecureStages):
+            self._secure_in_turn(node, message)
         elif isinstance(message, Bind):
             self._register(node, message)
         elif isinstance(message, Forward):

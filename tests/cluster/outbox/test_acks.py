@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from tests.cluster.outbox.fabric import SHARDS, Fabric, chaos, push_to
 
 from penstock.core.securing import SECURED_US
+from penstock.engine.outbox_messages import OutboxMessage, Secured
 from penstock.errors import LeaseLostError, PenstockError
 from penstock.wire import messages as m
-from penstock.wire.frames import SETTLE_HEAD, SETTLE_ITEM
+from penstock.wire.frames import SETTLE_HEAD, SETTLE_ITEM, Verb
 
 Leased = dict[bytes, tuple[int, bytes, m.TxnSettle]]  # value: node, token, ack
 
@@ -107,6 +109,125 @@ def test_transactions_behind_one_that_waits_keep_their_order():
     fabric.calm()
     assert fabric.values(topic, shards[0], shards[0]) == [b"1", b"2"]
     assert left(fabric, stream) == 0
+
+
+class Away:
+    """One message of a shard, leased; and a transaction of another node that acknowledges it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> None:
+        self.fabric = fabric = Fabric(seed)
+        self.stream = fabric.queue("q")
+        self.shard = fabric.shard_of(2)
+        self.home = fabric.shard_of(1)
+        self.found = leased(fabric, self.stream, [self.shard])
+        out = push_to(self.stream, self.home, b"out")
+        self.txn = fabric.transaction(self.home, acks=acks_of(self.found), pushes=[out])
+        self.answers: list[bytes | None] = []
+        self._monkeypatch = monkeypatch
+
+    def ask(self) -> None:
+        """Commits it once; whoever does so does not try again."""
+        self.fabric.send(1, Verb.CALL, m.pack(self.txn), self.answers.append, 6_000_000)
+
+    def at_the_answer(self, happen: Callable[[], None]) -> None:
+        """Once, instead of the first answer that the leases are secured."""
+        outboxes = self.fabric.member(2).outboxes
+        send = outboxes._send
+
+        def sent(node: int, message: OutboxMessage) -> None:
+            if isinstance(message, Secured):
+                self._monkeypatch.setattr(outboxes, "_send", send)
+                assert self.lease_us() == SECURED_US
+                self.fabric.after(0, happen)
+            else:
+                send(node, message)
+
+        self._monkeypatch.setattr(outboxes, "_send", sent)
+
+    def lease_us(self) -> int:
+        """How long the message is leased."""
+        (grant,) = self.fabric.shard(self.shard).queues[self.stream].leases.grants.values()
+        return grant.lease_us
+
+    def cut(self, span_us: int) -> None:
+        """The link between home and shard is gone for a while."""
+        self.fabric.part((1, 2))
+        self.fabric.after(span_us, self.fabric.part)
+
+    def undo(self) -> None:
+        """The acks will not come, says the home."""
+        self.fabric.member(1).engine.fabric.securing.undo(self.txn.acks)
+
+
+@pytest.mark.parametrize("span_us", [0, 100_000, 3_500_000])
+def test_what_was_secured_and_nobody_heard_of_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, span_us: int
+):
+    away = Away(monkeypatch)
+    away.at_the_answer(lambda: away.cut(span_us) if span_us else None)
+    away.ask()
+    away.fabric.run(4_000_000)
+    assert away.answers[0] is not None
+    assert away.lease_us() < SECURED_US
+    away.fabric.run(6_000_000)
+    assert away.fabric.popped(away.stream) == [b"m%d" % away.shard]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_an_owner_secured_that_died_its_heir_lets_go(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+):
+    away = Away(monkeypatch, seed)
+    away.at_the_answer(lambda: away.fabric.kill(2))
+    away.ask()
+    away.fabric.run(10_000_000)
+    assert away.fabric.popped(away.stream) == [b"m%d" % away.shard]
+
+
+@pytest.mark.parametrize("span_us", [0, 1_000, 100_000])
+def test_what_is_secured_once_more_is_not_let_go_for_the_first_time(
+    monkeypatch: pytest.MonkeyPatch, span_us: int
+):
+    away = Away(monkeypatch)
+    away.at_the_answer(lambda: away.cut(span_us) if span_us else None)
+    away.ask()
+    away.fabric.run(2_500_000)
+    kept: list[int] = []
+    away.at_the_answer(lambda: kept.append(away.lease_us()))
+    away.ask()
+    away.fabric.run(1_000_000)
+    assert kept == [SECURED_US]
+    away.fabric.transact(away.txn)
+    away.fabric.calm()
+    assert left(away.fabric, away.stream) == 1, "what it pushed"
+
+
+def test_letting_go_what_was_not_secured_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    away = Away(monkeypatch)
+    before = away.fabric.shard(away.shard).last
+    away.undo()
+    away.fabric.run(1_000_000)
+    assert away.lease_us() == 5_000_000
+    assert away.fabric.shard(away.shard).last == before
+    away.fabric.transact(away.txn)
+    away.undo()
+    away.fabric.run(1_000_000)
+    assert away.fabric.popped(away.stream) == [b"out"]
+
+
+def test_an_ack_counts_that_comes_after_its_lease_was_let_go(monkeypatch: pytest.MonkeyPatch):
+    """The home is elsewhere by now, and what the one before took back came late."""
+    away = Away(monkeypatch)
+    away.ask()
+    while not away.answers:
+        if away.fabric.member(1).engine.fabric.kernel.shards[away.home].outbox.parts:
+            away.undo()
+        away.fabric.run(100)
+    away.fabric.calm()
+    away.fabric.run(10_000_000)
+    assert away.fabric.popped(away.stream) == [b"out"]
+    dropped = [each.engine.fabric.figures()["dropped_parts"] for each in away.fabric.members()]
+    assert sum(dropped) == 0
 
 
 QUICK = range(4, 24, 8)
