@@ -56,7 +56,7 @@ class Publishing:
         # By key: what waits behind a publication whose stages are being secured.
         self._behind: dict[str, list[tuple[int, int, m.PublishStaged]]] = {}
         late = MovedError("the owner of a shard of this publication cannot be reached now")
-        self._tickets: Tickets[int, PenstockError | None] = Tickets(
+        self.tickets: Tickets[int, PenstockError | None] = Tickets(
             kernel, late, WAIT_US, MAX_WAITING
         )
 
@@ -94,7 +94,7 @@ class Publishing:
                 self.stages.check_whole(self.kernel.shards[each.shard], each.stages)
             self._record(connection, request, call)
             return
-        self._tickets.check_room(len(call.shards))
+        self.tickets.check_room(len(call.shards))
         self._behind[name] = []  # whoever comes meanwhile must see how this one ends
         self._secure(call.shards, partial(self._secured, connection, request, call))
 
@@ -114,7 +114,7 @@ class Publishing:
                 then(wrong)
 
         for each in shards:
-            ticket = self._tickets.add(each.shard, answered)
+            ticket = self.tickets.add(each.shard, answered)
             self.questions.append(StageQuestion(ticket, each.shard, each.stages))
         if not shards:
             then(None)
@@ -125,7 +125,7 @@ class Publishing:
 
     def answered(self, ticket: int, error: PenstockError | None) -> None:
         """What the owner of a shard says."""
-        self._tickets.answered(ticket, error)
+        self.tickets.answered(ticket, error)
 
     def _secured(
         self, connection: int, request: int, call: m.PublishStaged, error: PenstockError | None

@@ -57,7 +57,7 @@ class Securing:
         self.queues = queues
         self.questions: list[ToSecure] = []  # for whoever carries them to other nodes
         late = MovedError("the owner of a shard of this transaction cannot be reached now")
-        self._tickets: Tickets[int, PenstockError | None] = Tickets(
+        self.tickets: Tickets[int, PenstockError | None] = Tickets(
             kernel, late, WAIT_US, MAX_WAITING
         )
 
@@ -69,7 +69,7 @@ class Securing:
         shards: dict[int, list[m.TxnSettle]] = {}
         for ack in acks:
             shards.setdefault(ack.shard, []).append(ack)
-        self._tickets.check_room(len(shards))
+        self.tickets.check_room(len(shards))
         waiting = len(shards)
         wrong: PenstockError | None = None
 
@@ -83,7 +83,7 @@ class Securing:
                 then(wrong)
 
         for shard, own in shards.items():
-            ticket = self._tickets.add(shard, answered)
+            ticket = self.tickets.add(shard, answered)
             self.questions.append(ToSecure(ticket, shard, own))
 
     def undo(self, acks: list[m.TxnSettle]) -> None:
@@ -96,7 +96,7 @@ class Securing:
 
     def answered(self, ticket: int, error: PenstockError | None) -> None:
         """What the owner of a shard says."""
-        self._tickets.answered(ticket, error)
+        self.tickets.answered(ticket, error)
 
     # --- the side of the lease -------------------------------------------------------------
 

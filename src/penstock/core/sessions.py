@@ -58,7 +58,7 @@ class Sessions:
         self.questions: list[Question] = []  # for whoever carries them to other nodes
         self._deadlines_us: dict[int, int] = {}
         self._armed_us = 0  # when the next look at them is due; 0: never
-        self._tickets: Tickets[tuple[int, int], Binding] = Tickets(
+        self.tickets: Tickets[tuple[int, int], Binding] = Tickets(
             kernel, Binding.MOVED, BINDING_US, MAX_BINDINGS
         )  # about a session and a shard
         tables.on_unbound = self._unbound
@@ -149,7 +149,7 @@ class Sessions:
         """Another node serves a shard from now on: who waits is told."""
         for session in shard.sessions:
             self._deadlines_us.pop(session, None)
-        self._tickets.answer_those(lambda about: about[1] == shard.id, Binding.MOVED)
+        self.tickets.answer_those(lambda about: about[1] == shard.id, Binding.MOVED)
 
     # --- the home's side of binding --------------------------------------------------------
 
@@ -193,16 +193,16 @@ class Sessions:
                 shard.bound.add(session)
             then(answer)
 
-        ticket = self._tickets.add((session, shard.id), answered)
+        ticket = self.tickets.add((session, shard.id), answered)
         self.questions.append(Question(home, session, shard.id, ticket))
 
     def answered(self, ticket: int, answer: Binding) -> None:
         """The home has answered, or will not."""
-        self._tickets.answered(ticket, answer)
+        self.tickets.answered(ticket, answer)
 
     def _unbound(self, session: int, shard: int) -> None:
         """A session has ended: an earlier answer of its home does not count any more."""
-        self._tickets.answer_those(lambda about: about == (session, shard), Binding.ENDED)
+        self.tickets.answer_those(lambda about: about == (session, shard), Binding.ENDED)
 
 
 def unreachable(session: int) -> MovedError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from penstock.core.kernel import Kernel, Timer
 from penstock.errors import LimitError
@@ -12,14 +13,17 @@ K = TypeVar("K")
 A = TypeVar("A")
 
 
-class _Ticket(NamedTuple, Generic[K, A]):
+@dataclass(slots=True)
+class _Ticket(Generic[K, A]):
     about: K
     then: Callable[[A], None]
     timer: Timer
+    node: int = 0  # that was asked
 
 
 class Tickets(Generic[K, A]):
-    """What is asked about, by a number that the answer names. Without one in time it is `late`."""
+    """What is asked about, by a number that the answer names. Without one in time, or if it cannot
+    come any more, it is `late`."""
 
     def __init__(self, kernel: Kernel, late: A, wait_us: int, most: int) -> None:
         self._kernel = kernel
@@ -43,6 +47,16 @@ class Tickets(Generic[K, A]):
         """LimitError if so many more cannot wait."""
         if len(self._waiting) + more > self._most:
             raise LimitError(f"{self._most:,} questions to other nodes wait for answers already")
+
+    def asked(self, number: int, node: int) -> None:
+        """A question is on its way to a node."""
+        if (ticket := self._waiting.get(number)) is not None:
+            ticket.node = node
+
+    def unlinked(self, node: int) -> None:
+        """The connection to a node is gone, with all questions and answers on the way."""
+        for number in [n for n, ticket in self._waiting.items() if ticket.node == node]:
+            self.answered(number, self._late)
 
     def answered(self, number: int, answer: A) -> None:
         """The answer. A second one, or one that comes too late, does nothing."""

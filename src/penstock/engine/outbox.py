@@ -274,6 +274,8 @@ class Outboxes:
             if line.node == node:
                 line.node, line.due_us = 0, now_us + RETRY_US
         del self._on_the_way[node]
+        self._fabric.kernel.now_us = now_us
+        self._questions.unlinked(node)
 
     def tick(self, now_us: int) -> None:
         """Time has passed: what is due is tried again."""

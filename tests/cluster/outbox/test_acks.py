@@ -101,7 +101,7 @@ def test_transactions_behind_one_that_waits_keep_their_order():
     home = fabric.owner(shards[0])
     fabric.send_call(home, first, answers.append)
     # A connection keeps their order; this network does not. It waits for the other nodes then.
-    while not fabric.member(home).engine.fabric.securing._tickets._waiting:
+    while not fabric.member(home).engine.fabric.securing.tickets._waiting:
         fabric.run(50)
     fabric.send_call(home, second, answers.append)
     fabric.run(1_000_000)
@@ -157,6 +157,23 @@ class Away:
     def undo(self) -> None:
         """The acks will not come, says the home."""
         self.fabric.member(1).engine.fabric.securing.undo(self.txn.acks)
+
+
+def test_a_question_whose_link_is_gone_is_over_at_once(monkeypatch: pytest.MonkeyPatch):
+    """Also what waits behind it, of the same producer: all are tried again."""
+    away = Away(monkeypatch)
+    behind = away.fabric.transaction(away.home, pushes=[push_to(away.stream, away.home, b"2")])
+    away.ask()
+    while not away.fabric.member(1).engine.fabric.securing.tickets._waiting:
+        away.fabric.run(20)
+    away.fabric.send_call(1, behind, away.answers.append)
+    away.cut(1_000)
+    away.fabric.run(100_000)
+    assert len(away.answers) == 2
+    away.fabric.transact(away.txn)
+    away.fabric.transact(behind)
+    away.fabric.calm()
+    assert sorted(away.fabric.popped(away.stream)) == [b"2", b"out"]
 
 
 @pytest.mark.parametrize("span_us", [0, 100_000, 3_500_000])

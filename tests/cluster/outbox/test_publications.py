@@ -62,6 +62,34 @@ def test_an_owner_dies_after_any_step_of_a_publication(step: int, victim: int):
     assert sum(dropped) == 0
 
 
+def secured(fabric: Fabric, shard: int) -> bool:
+    return any(each.secured for each in fabric.shard(shard).staging.stages.values())
+
+
+@pytest.mark.parametrize("span_us", [1_000, 300_000])
+def test_a_publication_whose_link_is_gone_is_refused_soon_and_lets_its_stages_go(span_us: int):
+    fabric = Fabric(1)
+    topic, shards = fabric.topic("t", 8), spread(fabric)
+    home = place_of(m.publication_name("default", KEY).encode())
+    node, away = fabric.owner(home), next(shard for shard in shards if shard != home)
+    for shard in shards:
+        stage(fabric, topic, shard, 1, b"a", b"b")
+    parts = [m.StagesOf(shard, [m.StagedPart(name(1), 2)]) for shard in shards]
+    answers: list[bytes | None] = []
+    fabric.send_call(node, m.PublishStaged(KEY, 1, parts), answers.append)
+    while not secured(fabric, away):
+        fabric.run(20)
+    fabric.part((node, fabric.owner(away)))
+    fabric.after(span_us, fabric.part)
+    fabric.run(span_us + 100_000)  # its own stages are on the disks of all by then
+    assert len(answers) == 1
+    fabric.run(1_000_000)
+    assert not any(secured(fabric, shard) for shard in shards)
+    assert publish(fabric, 1, 1, shards).outcome == "published"
+    fabric.calm()
+    assert all(fabric.values(topic, shard, shard) == [b"a", b"b"] for shard in shards)
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("acked", [True, False])
 def test_an_owner_dies_after_any_step_of_a_reservation(step: int, acked: bool):

@@ -126,6 +126,26 @@ def test_a_shard_that_cannot_be_reached_is_told_later():
     assert not any(client.has(key) for key in keys)
 
 
+def test_a_write_whose_session_is_cut_off_is_answered_at_once():
+    fabric = Fabric()
+    client = Client(fabric)
+    session, key = client.open(fabric.shard_of(1), 60_000), fabric.key_in(fabric.shard_of(2))
+    answers: list[bytes | None] = []
+    put = m.Put(client.table, key, b"v", session=session, producer=77, sequence=0)
+    fabric.send_call(2, put, answers.append)
+    while not fabric.member(2).engine.fabric.sessions.tickets._waiting:
+        fabric.run(20)
+    fabric.part((1, 2))
+    fabric.run(20_000)
+    assert len(answers) == 1
+    fabric.part()
+    fabric.ask(place_of(key), put)
+    assert client.has(key)
+    assert client.close(session)
+    fabric.calm()
+    assert not client.has(key)
+
+
 QUICK = range(2, 16, 6)
 STEPS = [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in range(16)]
 
