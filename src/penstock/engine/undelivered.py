@@ -65,7 +65,10 @@ class UndeliveredLeases:
         _keep(self._heard, message)
 
     def advance(self, cluster: ClusterMap, now_us: int) -> None:
-        """Tells, and ends, what can be."""
+        """Tells, and ends, what can be; nothing before the node, which may have just started, has
+        a map."""
+        if not cluster.shards:
+            return
         if self._lost:
             lost, self._lost = self._lost, []
             for message in lost if self.enabled else ():

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 from tests.cluster.members.test_feeding import Case, Subscribed
+from tests.cluster.members.world import World
 
-from penstock.engine.undelivered import MOST_GRANTS, UndeliveredLeases, Unheard
+from penstock.engine.undelivered import MOST_GRANTS, UndeliveredLeases, Unheard, pack_unheard
 from penstock.errors import ProtocolError
 from penstock.wire.frames import POP, Verb
 
@@ -86,3 +87,18 @@ def test_what_makes_no_sense_does_nothing():
     heir = Subscribed(case.world, case.heir, case.stream)
     case.world.run(SOON_US)
     assert heir.deliveries == [[b"moves"]]
+
+
+def test_a_node_that_has_just_started_hears_of_leases_before_it_has_a_map():
+    world = World(1)
+    world.kill(3)
+    world.run(3_000_000)
+    world.start(3)
+    member = world.hosts[3].member
+    assert member is not None
+    assert not member.plane.state.map().shards
+    message = b"u" + pack_unheard(Unheard(0, 1, 50, [1]))
+    member.receive(1, [memoryview(message)], world.now_us)
+    world.run(1_000_000)
+    assert member.plane.state.map().shards
+    assert member.undelivered._heard == [], "it is not the owner"
