@@ -18,6 +18,7 @@ from penstock.core.index import Stored
 from penstock.core.records import Kind
 from penstock.core.runs import rows_of
 from penstock.core.shard import Replayed
+from penstock.errors import StorageError
 from penstock.wire import frames
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch, restamped
@@ -137,6 +138,14 @@ class Node:
             left -= 1
             if count is None:
                 left = len(self.pending)
+
+    def refuse(self) -> None:
+        """The disk refuses all that is pending: whoever waits is told, and it stays in line."""
+        for entry in self.pending:
+            if entry.failed is not None:
+                entry.failed(StorageError("full"))
+                entry.failed, entry.refused = None, True
+        self._carry_out()
 
     def _commit(self, entries: list[Entry]) -> None:
         for entry in entries:

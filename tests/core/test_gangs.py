@@ -16,7 +16,14 @@ from tests.core.harness import Node
 from penstock.core import gang_line
 from penstock.core.gang_line import MAX_OVERTAKEN
 from penstock.core.parking import MAX_PARKED_WORKERS, MAX_SEEN, SEEN_US, Parking
-from penstock.errors import ConflictError, InvalidError, LimitError, MovedError, TooLargeError
+from penstock.errors import (
+    ConflictError,
+    InvalidError,
+    LimitError,
+    MovedError,
+    StorageError,
+    TooLargeError,
+)
 from penstock.wire import messages as m
 from penstock.wire.batch import Batch
 from penstock.wire.frames import PushExtra, Settle, SettleItem, Verb
@@ -266,6 +273,24 @@ def test_nobody_is_answered_before_the_grant_is_safe_and_then_all_are(workers):
     workers.park("w2")
     workers.park("w0")
     assert {seat.attempt for seat in workers.seats().values()} == {2}
+
+
+def test_a_gang_that_the_disk_refused_goes_to_others_at_once(workers):
+    node = workers.node
+    workers.push(b"g", 2)
+    node.lazy = True
+    for worker in WORKERS[:2]:
+        workers.park(worker)
+    node.refuse()
+    for worker in WORKERS[:2]:
+        with pytest.raises(StorageError):
+            node.answer(workers.requests.pop(worker), workers.connections[worker]).value()
+    node.commit()  # it took the grant after all
+    node.lazy = False
+    for worker in WORKERS[2:4]:
+        workers.park(worker)
+    ((attempt, members, _),) = gangs_of(workers.seats()).values()
+    assert (attempt, members) == (1, ["w2", "w3"])
 
 
 def test_workers_of_a_shard_that_moves_are_sent_on(workers):

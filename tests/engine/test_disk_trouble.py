@@ -84,6 +84,23 @@ def test_looks_do_not_get_in_line_while_the_disk_refuses() -> None:
         assert table.get("k") == b"not safe"
 
 
+def test_what_a_pop_was_refused_goes_to_the_next_and_was_not_delivered() -> None:
+    disk, clock = MoodyDisk(), FakeClock()
+    with memory_fabric(clock, disk) as fabric:
+        queue = fabric.queue("q", max_deliveries=1)
+        values = {b"%d" % number for number in range(5)}
+        queue.push_many(sorted(values), batch=1)
+        disk.full = True
+        with pytest.raises(StorageError, match="full"):
+            queue.pop_many(10)
+        disk.full = False
+        clock.advance(1.5)  # the disk takes what the pop was refused
+        found = queue.pop_many(10)
+        assert {message.value for message in found} == values
+        assert {message.deliveries for message in found} == {1}
+        assert queue.stats()["dead"] == 0
+
+
 def test_all_that_waits_is_refused_at_once_in_however_many_flushes() -> None:
     disk, clock = MoodyDisk(), FakeClock()
     engine = open_engine(disk, clock.now_us(), 1, shards=4)

@@ -20,7 +20,8 @@ from penstock.core.queue import QueueShard
 from penstock.core.queues import Queues
 from penstock.core.records import Kind, PushMeta, pack_push
 from penstock.core.shard import Shard
-from penstock.core.views import MAX_WAIT_MS, QueueView
+from penstock.core.undelivered import Handed
+from penstock.core.views import MAX_WAIT_MS, QueueView, Taken
 from penstock.errors import (
     ConflictError,
     DamagedError,
@@ -138,7 +139,11 @@ class Gangs:
         meta = pack_grants(view.stream, [given])
         entry = kernel.log(shard, Kind.GRANT, meta, min(stream.level, Durability.WRITTEN))
         gang = _Granted(shard, shard.epoch, view.stream, grant, stored, members)
-        entry.answer, entry.failed = partial(self._safe, gang), partial(self._fail_all, gang)
+        taken = Taken(1, {1: (queue, given, grant)}, [1])
+        self.queues.undelivered.answer_when_safe(
+            Handed(view.stream, taken, {shard.id: shard.epoch}), entry,
+            partial(self._safe, gang), partial(self._fail_all, gang),
+        )  # fmt: skip
 
     def _safe(self, gang: _Granted) -> None:
         """What is granted is read, and told by whoever owns the shard still."""

@@ -148,9 +148,8 @@ def _delivery(
     return head + batch.buffer
 
 
-def _answer(answer: Callable[[], None], entry: Entry) -> None:
-    if not entry.refused:
-        answer()
+def _answer(answer: Callable[[], None], _: Entry) -> None:
+    answer()
 
 
 def _taker(view: QueueView, messages: int, size: int) -> Waiter | Subscription | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.core import queue_rules as rules
@@ -17,20 +18,8 @@ from penstock.core.records import Forgotten, Kind
 from penstock.core.shard import Shard, Stream
 from penstock.core.slices import peek_slices
 from penstock.core.undelivered import Handed, Undelivered
-from penstock.core.views import (
-    MAX_POP_MESSAGES,
-    QueueView,
-    Subscription,
-    Taken,
-    Waiter,
-    bounded,
-)
-from penstock.errors import (
-    LeaseLostError,
-    LimitError,
-    NotFoundError,
-    PenstockError,
-)
+from penstock.core.views import MAX_POP_MESSAGES, QueueView, Subscription, Taken, Waiter, bounded
+from penstock.errors import LeaseLostError, LimitError, NotFoundError, PenstockError
 from penstock.wire import frames
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
@@ -220,9 +209,10 @@ class Queues:
         taker.over = True
         if taker.timer is not None:
             self.kernel.timers.cancel(taker.timer)
-        self.kernel.answer_when_safe(grants[-1], connection, Verb.POP, request, written)
+        failed = partial(self.kernel.fail, connection, Verb.POP, request)
+        self.undelivered.answer_when_safe(handed, grants[-1], written, failed)
         if self.kernel.shared:
-            self.undelivered.watch(handed, grants, needed=grants[-1])
+            self.undelivered.watch(handed, grants[:-1])
 
     def _deliver(
         self, connection: int, verb: int, request: int, flags: int, slices: list[Slice]

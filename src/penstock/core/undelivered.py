@@ -1,8 +1,10 @@
-"""Messages that were leased to somebody and never left: their shard got another owner meanwhile.
+"""Messages that were leased to somebody and never left: their shard got another owner meanwhile, or
+whoever waited was told that the disk refuses.
 
 A lease is logged before its messages leave, and they do not if the shard is lost by then. The new
 owner may have the lease in its log, and cannot know that nobody got anything: others would have
-to wait until it runs out. So whoever lost the shard tells (`on_lost`).
+to wait until it runs out. So whoever lost the shard tells (`on_lost`). A lease that the disk has
+refused is written all the same once the disk takes writes again, and ends then.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from penstock.core.shard import Stream
 from penstock.core.views import Taken
 from penstock.errors import MovedError, PenstockError
 from penstock.wire.entry import Entry
+
+Failed = Callable[[PenstockError], None]
 
 
 class Handed(NamedTuple):
@@ -44,20 +48,36 @@ class Undelivered:
         # Told of a shard that has another owner now, the epoch before that, a queue, and leases.
         self.on_lost: Callable[[int, int, int, list[int]], None] = _nobody
 
-    def watch(self, handed: Handed, grants: Sequence[Entry], needed: Entry | None = None) -> None:
-        """Some of it may be lost before it leaves, in a cluster; all of it if `needed` is."""
-        for entry in grants:
-            entry.failed = partial(self._failed, handed, entry is needed, entry.failed)
+    def answer_when_safe(
+        self, handed: Handed, grant: Entry, answer: Callable[[], None], tell: Failed
+    ) -> None:
+        """Calls `answer` when the last grant is safe. If it is lost, or the disk refuses it, `tell`
+        is called, and nothing leaves: also not if the disk takes the grant later."""
+        grant.answer, grant.failed = answer, partial(self._nothing_leaves, handed, grant, tell)
 
-    def _failed(
-        self, handed: Handed, needed: bool, tell: Callable[[PenstockError], None] | None,
-        error: PenstockError,
-    ) -> None:  # fmt: skip
+    def _nothing_leaves(
+        self, handed: Handed, grant: Entry, tell: Failed, error: PenstockError
+    ) -> None:
+        tell(error)
+        if isinstance(error, MovedError):
+            self._give_back_soon(handed, set())
+        else:
+            grant.done = lambda _: self.sent(handed, ())
+
+    def watch(self, handed: Handed, grants: Sequence[Entry]) -> None:
+        """Some of it may be lost before it leaves, in a cluster."""
+        for entry in grants:
+            entry.failed = partial(self._part_failed, handed, entry.failed)
+
+    def _part_failed(self, handed: Handed, tell: Failed | None, error: PenstockError) -> None:
         if tell is not None:
             tell(error)
-        if isinstance(error, MovedError):  # soon, not now: further shards may be about to go
-            leaving = set() if needed else handed.epochs.keys()
-            self._kernel.timers.at(self._kernel.now_us, lambda: self._give_back(handed, leaving))
+        if isinstance(error, MovedError):
+            self._give_back_soon(handed, handed.epochs.keys())
+
+    def _give_back_soon(self, handed: Handed, leaving: Set[int]) -> None:
+        """Not now: further shards may be about to go."""
+        self._kernel.timers.at(self._kernel.now_us, lambda: self._give_back(handed, leaving))
 
     def sent(self, handed: Handed, slices: Sequence[Slice]) -> None:
         """These left. Whatever else there was may never leave from here."""
