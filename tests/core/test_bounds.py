@@ -10,6 +10,7 @@ from tests.core.harness import Node
 from penstock.core import dedupe
 from penstock.core.queue import SPARE_TTLS
 from penstock.core.queue_rules import SWEEP_CHANGES, SWEEP_MESSAGES
+from penstock.core.queues import FORGET_AFTER_US
 from penstock.core.runs import Run
 from penstock.core.table import SPARE_EXPIRIES, Cell, TableShard
 from penstock.errors import LimitError, UnavailableError
@@ -22,7 +23,7 @@ def test_a_cancelled_pop_or_fetch_is_answered_and_leaves_no_timer() -> None:
     """Until it is answered it counts as in flight: after 1,024 the node would read nothing more."""
     node = Node()
     queue, topic = node.open("queue", "q"), node.open("topic", "t", partitions=1)
-    timers = len(node.fabric.kernel.timers._heap)
+    timers = timers_left(node)
     for verb, body in (
         (Verb.POP, POP.pack(queue, 1, 0, 60_000, 0, 0)),
         (Verb.FETCH, FETCH.pack(topic, 0, 0, 1 << 20, 60_000)),
@@ -34,8 +35,47 @@ def test_a_cancelled_pop_or_fetch_is_answered_and_leaves_no_timer() -> None:
         (answer,) = node.inbox
         assert (answer.verb, answer.request) == (verb, request)
         assert isinstance(read_error(answer.body), UnavailableError)
-    left = [item for item in node.fabric.kernel.timers._heap if item[2].action is not None]
-    assert len(left) == timers
+    assert timers_left(node) == timers
+
+
+def timers_left(node: Node) -> int:
+    return sum(item[2].action is not None for item in node.fabric.kernel.timers._heap)
+
+
+def test_a_shard_of_a_queue_has_one_timer_however_often_it_wakes_up() -> None:
+    """A message is far away, and many others come and go before it."""
+    node = Node()
+    timers, others, times = node.fabric.kernel.timers, timers_left(node), 1500
+    queue = node.open("queue", "q")
+    node.push(queue, [b"far"], 0, due_us=-30 * 86_400_000_000)
+    for _ in range(times):
+        node.push(queue, [b"x"], 0, due_us=-10_000)
+        node.tick(10_000)
+        node.ack(queue, node.popped(queue)[0])
+    assert timers_left(node) == others + 1
+    assert len(timers._heap) < times, "what is cancelled leaves"
+    node.tick(30 * 86_400_000_000)
+    assert [got.value for got in node.popped(queue)] == [b"far"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "forgotten", "moved"])
+def test_a_part_of_a_queue_that_is_gone_has_no_timer(how: str) -> None:
+    node = Node()
+    fabric, shard = node.fabric, node.fabric.kernel.shards[0]
+    timers = timers_left(node)
+    queue = node.open("queue", "q", lease_ms=43_200_000)
+    node.push(queue, [b"x"], 0)
+    node.ack(queue, node.popped(queue)[0])
+    assert timers_left(node) == timers + 1, "the lease would have lasted for hours"
+    if how == "deleted":
+        node.call(m.Delete("queue", "q"))
+    elif how == "forgotten":
+        node.tick(2 * FORGET_AFTER_US)
+        fabric.queues.forget_idle(shard)
+    else:
+        fabric.end_shard(shard)
+    assert timers_left(node) == timers
+    node.tick(2 * 86_400_000_000)
 
 
 def test_times_to_live_of_consumed_messages_are_forgotten() -> None:

@@ -243,6 +243,8 @@ class Queues:
             self.turned[stream] = None
         if view is None:
             return
+        for shard in list(view.timers):
+            view.drop(shard, self.kernel.timers)
         error = NotFoundError("this queue was deleted")
         waiting: list[Waiter | Subscription | Asker] = [*view.waiters, *view.subscriptions]
         if view.parking is not None:
@@ -378,16 +380,16 @@ class Queues:
             return
         set_us = view.timers_us.get(queue.shard)
         if set_us is None or due_us < set_us:
+            if set_us is not None:  # what is due then is found when this one has fired
+                self.kernel.timers.cancel(view.timers[queue.shard])
             view.timers_us[queue.shard] = due_us
-            self.kernel.timers.at(due_us, lambda: self._timer(view, queue, due_us))
+            timer = self.kernel.timers.at(due_us, lambda: self._timer(view, queue))
+            view.timers[queue.shard] = timer
 
-    def _timer(self, view: QueueView, queue: QueueShard, due_us: int) -> None:
-        if self.kernel.shards[queue.shard].queues.get(queue.stream) is not queue:
-            return  # forgotten, deleted, or copied anew since: what is there has its own timer
-        if view.timers_us.get(queue.shard) == due_us:
-            del view.timers_us[queue.shard]
-            self._sweep(view, queue)
-            self.arrived(queue)
+    def _timer(self, view: QueueView, queue: QueueShard) -> None:
+        del view.timers_us[queue.shard]
+        self._sweep(view, queue)
+        self.arrived(queue)
 
     def _sweep(self, view: QueueView, queue: QueueShard) -> None:
         stream = self.kernel.streams[view.stream]
@@ -407,7 +409,7 @@ class Queues:
         self.on_end(shard.id)
         for queue in shard.queues.values():
             view = self.view(queue.stream)
-            view.drop(shard.id)
+            view.drop(shard.id, self.kernel.timers)
             self._begin_fill(view)
             if self.kernel.shared:
                 self.turned[view.stream] = None
@@ -425,7 +427,7 @@ class Queues:
                 note = Forgotten(stream, queue.leases.next_number)
                 self.kernel.note(shard, note, self.kernel.streams[stream].level)
                 queue.totals.pushed += queue.pushed
-                self.view(stream).drop(shard.id)
+                self.view(stream).drop(shard.id, self.kernel.timers)
 
     # --- figures ---------------------------------------------------------------------------
 

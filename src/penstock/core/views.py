@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.core.changes import Given
 from penstock.core.index import Singles
-from penstock.core.kernel import Timer
+from penstock.core.kernel import Timer, Timers
 from penstock.core.lanes import LANE_SHIFT
 from penstock.core.leases import Grant
 from penstock.core.parking import Parking
@@ -178,6 +178,7 @@ class QueueView:
         self.parking: Parking | None = None  # workers that wait for gangs, once there were any
         self.promised = 0  # messages that are leased, and not visible yet; see `core.promises`
         self.timers_us: dict[int, int] = {}  # shard: when its timer is set for
+        self.timers: dict[int, Timer] = {}  # the same; it may have fired
         # Whether something may be ready here, and how often that has begun. Whoever found nothing
         # at a fill will find nothing before the next.
         self.full = False
@@ -188,10 +189,12 @@ class QueueView:
         """Workers that wait for gangs."""
         return 0 if self.parking is None else len(self.parking.waiting)
 
-    def drop(self, shard: int) -> None:
+    def drop(self, shard: int, timers: Timers) -> None:
         """A shard has nothing of this queue any more, or is served elsewhere."""
         self.shards.pop(shard, None)
         self.timers_us.pop(shard, None)
+        if (timer := self.timers.pop(shard, None)) is not None:
+            timers.cancel(timer)
         self.heads.forget(shard)
 
     def turns(self) -> bool:
