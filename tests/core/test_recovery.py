@@ -139,3 +139,21 @@ def test_every_prefix_of_the_log_can_be_folded(seed: int) -> None:
         node.commit()
         state_of(node.fabric)
         node.check()
+
+
+def test_the_figures_of_a_copy_are_those_of_where_its_batches_lie() -> None:
+    """Their records are shorter or longer than those that the owner has."""
+    node = Node(shards=1)
+    queue, topic = node.open("queue", "q"), node.open("topic", "t", partitions=1)
+    for _ in range(2):
+        node.push(queue, [b"a", b"b", b"c"])
+        node.push(topic, [b"a", b"b"])
+    node.ack(queue, node.popped(queue)[0])
+    copy = node.crash(node.snapshot())
+    (shard,) = copy.fabric.kernel.shards
+    batches = [stored for _, stored in shard.batches()]
+    shard.relocate({s.location: (100 + at, s.length + 9 - 5 * at) for at, s in enumerate(batches)})
+    kept = {queue: shard.queues[queue].kept_bytes, topic: shard.partitions[topic, 0].bytes}
+    for stream, figure in kept.items():
+        size = sum(stored.live_bytes for meta, stored in shard.batches() if meta.stream == stream)
+        assert size == figure == copy.fabric.kernel.streams[stream].totals.bytes

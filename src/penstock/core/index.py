@@ -331,13 +331,18 @@ class BatchIndex:
             self._arrived,
         )  # fmt: skip
 
-    def relocate(self, places: Mapping[int, tuple[int, int]]) -> None:
+    def relocate(self, places: Mapping[int, tuple[int, int]]) -> int:
         """All batches lie elsewhere: location and length of each by its old location. One that is
-        not named cannot be read any more."""
+        not named cannot be read any more. By how many live bytes they have grown."""
+        grown = 0
         for row, old in enumerate(self._location):
             if self._live[row]:
-                new, length = places.get(old, (0, self._length[row]))
+                before = self.at(row)
+                new, length = places.get(old, (0, before.length))
                 self._location[row], self._length[row] = new, length
+                if length != before.length:
+                    grown += self.at(row).live_bytes - before.live_bytes
+        return grown
 
     def snapshot(self) -> list[bytes]:
         """The columns as bytes, finished rows in front left out; then, if there are any, bases and

@@ -71,7 +71,7 @@ class Liveness:
         self, shard: int, kind: int, meta: bytes, old: int, new: int, length: int, rows: int
     ) -> Stored | None:
         """A batch was copied. As it was before, or None if the copy is not wanted any more."""
-        push = read_meta(kind, meta)
+        push, owner = read_meta(kind, meta), self.kernel.shards[shard]
         index = self._index(shard, push)
         before = None if index is None else index.move(push.base, old, new, length, rows)
         if before is None or index is None:
@@ -79,13 +79,11 @@ class Liveness:
         after = index.find(push.base)
         assert after is not None
         if after.base >= STAGED:
-            self.kernel.shards[shard].staging.moved(before, length)
+            owner.staging.moved(before, length)
             return before
-        grown = after.live_bytes - before.live_bytes
-        self.kernel.streams[push.stream].totals.bytes += grown
-        partition = self.kernel.shards[shard].partitions.get((push.stream, push.partition))
-        if partition is not None:
-            partition.bytes += grown
+        partition = owner.partitions.get((push.stream, push.partition))
+        part = owner.queues[push.stream] if partition is None else partition
+        part.grown(after.live_bytes - before.live_bytes)
         return before
 
 

@@ -124,6 +124,11 @@ class Partition:
         self.live_messages -= messages
         self.totals.finished(messages, [(location, freed)])
 
+    def grown(self, size: int) -> None:
+        """What is kept takes so many bytes more where it lies now, or less."""
+        self.totals.bytes += size
+        self.bytes += size
+
     def committed(self, group: str, offset: int, state: bytes = b"") -> None:
         """A group's next offset to read, and its state there: an earlier one does not count."""
         self.commits[group] = offset

@@ -229,6 +229,11 @@ class QueueShard:
         self.kept_messages += messages
         self.kept_bytes += size
 
+    def grown(self, size: int) -> None:
+        """What is kept takes so many bytes more where it lies now, or less."""
+        self.totals.bytes += size
+        self.kept_bytes += size
+
     def hold(self, key: bytes, run: Run) -> None:
         """Messages wait until they are released by their id."""
         self.held[key] = run

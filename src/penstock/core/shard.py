@@ -337,12 +337,12 @@ class Shard:
 
     def relocate(self, places: Mapping[int, tuple[int, int]]) -> None:
         """The batches of a state that was loaded lie elsewhere than where it was made."""
-        self.staging.index.relocate(places)
+        self.staging.bytes += self.staging.index.relocate(places)
         for partition in self.partitions.values():
-            partition.index.relocate(places)
+            partition.grown(partition.index.relocate(places))
         for queue in self.queues.values():
             for lane in queue.lanes.values():
-                lane.index.relocate(places)
+                queue.grown(lane.index.relocate(places))
 
     # --- snapshot --------------------------------------------------------------------------
 
