@@ -78,6 +78,18 @@ def test_a_part_of_a_queue_that_is_gone_has_no_timer(how: str) -> None:
     node.tick(2 * 86_400_000_000)
 
 
+@pytest.mark.parametrize("pending", [False, True])
+def test_nothing_is_left_of_what_was_on_its_way_to_a_deleted_queue(pending: bool) -> None:
+    node = Node(lazy=True)
+    queue = node.open("queue", "q")
+    node.push(queue, [b"x"], 0)
+    if not pending:
+        node.commit()
+    node.call(m.Delete("queue", "q"))
+    node.commit()
+    assert not any(shard.coming for shard in node.fabric.kernel.shards)
+
+
 def test_times_to_live_of_consumed_messages_are_forgotten() -> None:
     node = Node()
     queue = node.open("queue", "q", ttl_ms=86_400_000)

@@ -273,14 +273,14 @@ class Pushes:
         promise: Promise | None, entry: Entry,
     ) -> None:  # fmt: skip
         shard.invisible.discard(entry.number)
-        if shard.owned:  # if not, it does not count any more
-            stream.totals.coming -= meta.count
-            shard.coming[stream.info.id] -= meta.count
         if stream.info.id not in self.kernel.streams:  # deleted while the batch was on its way
             self.kernel.free([(entry.location, entry.length)])
             if promise is not None:
                 self.promises.end(promise, shard)
             return
+        if shard.owned:  # if not, it does not count any more
+            stream.totals.coming -= meta.count
+            shard.coming[stream.info.id] -= meta.count
         shard.stored(meta, batch, entry.location, entry.length)
         if promise is not None:
             self.promises.keep(promise, shard, shard.queues[stream.info.id])

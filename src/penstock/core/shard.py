@@ -131,6 +131,7 @@ class Shard:
         for key in [key for key in self.partitions if key[0] == stream]:
             freed += [(s.location, s.live_bytes) for s in self.partitions.pop(key).index.rows()]
         self.tables.pop(stream, None)
+        self.coming.pop(stream, None)
         self.watchers.drop_stream(stream)
         self.books.drop_stream(stream)
         return freed + self.staging.drop_stream(stream)
