@@ -202,6 +202,22 @@ def test_only_partitions_that_have_grown_are_looked_at() -> None:
             assert grown_partition(kernel) is None
 
 
+def test_what_is_known_of_a_topic_that_was_thinned_goes_with_it() -> None:
+    inline = new_inline(MemoryDisk())
+    clock = inline.clock
+    assert isinstance(clock, FakeClock)
+    with embed(inline, 5.0, "default") as fabric:
+        for name in ("one", "two"):
+            topic = fabric.topic(name, partitions=1, keep="latest")
+            count = maintenance.THIN_MESSAGES
+            topic.publish_many([b"v"] * count, keys=[b"k"] * count, batch=count // 2)
+            with inline.changed:
+                clock.advance(maintenance.LOOK_EVERY_US / 1e6)  # it may have looked a moment ago
+                work_off(inline)
+                assert [*inline.engine.maintenance._thinned] == [(topic.info.id, 0)]
+            topic.delete()
+
+
 def test_after_a_restart_all_partitions_are_looked_at_once() -> None:
     disk = MemoryDisk()
     with embed(new_inline(disk), 5.0, "default") as fabric:

@@ -207,8 +207,14 @@ class Maintenance:
         while (partition := grown_partition(self.engine.fabric.kernel)) is not None:
             done = self._thinned.get((partition.stream, partition.number), partition.start)
             if partition.end - done >= max(THIN_MESSAGES, partition.live_messages // 2):
+                self._forget_thinned()
                 return self._thin(partition)
         return None
+
+    def _forget_thinned(self) -> None:
+        """Those of topics that were deleted."""
+        known = self.engine.fabric.kernel.streams
+        self._thinned = {key: end for key, end in self._thinned.items() if key[0] in known}
 
     def _is_due(self) -> bool:
         if self._wanted or (self.room.is_scarce and not self._covered <= self._left):
