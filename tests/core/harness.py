@@ -143,8 +143,8 @@ class Node:
         """The disk refuses all that is pending: whoever waits is told, and it stays in line."""
         for entry in self.pending:
             if entry.failed is not None:
-                entry.failed(StorageError("full"))
-                entry.failed, entry.refused = None, True
+                failed, entry.failed, entry.refused = entry.failed, None, True
+                failed(StorageError("full"))
         self._carry_out()
 
     def _commit(self, entries: list[Entry]) -> None:

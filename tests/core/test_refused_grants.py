@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from tests.core.harness import Node
 
-from penstock.errors import StorageError
+from penstock.errors import MovedError, StorageError
 from penstock.wire import messages as m
 from penstock.wire.frames import Verb
 
@@ -54,6 +54,41 @@ def test_whoever_waits_gets_what_a_pop_was_refused(node: Node) -> None:
     node.refuse()
     node.commit()
     assert node.answer(waiting).messages
+
+
+def lose(node: Node, shard: int) -> None:
+    """Another node owns a shard now, as one of a cluster hears it."""
+    node.fabric.end_shard(node.fabric.kernel.shards[shard])
+    for entry in [each for each in node.pending if each.shard == shard]:
+        node.pending.remove(entry)
+        entry.answer = entry.done = None
+        if entry.failed is not None:
+            entry.failed(MovedError("it has another owner now"))
+    node.tick()
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+@pytest.mark.parametrize("verb", [Verb.POP, Verb.SUBSCRIBE])
+def test_the_new_owner_of_a_shard_hears_of_leases_that_were_refused_before(
+    node: Node, verb: Verb, shard: int
+) -> None:
+    told: list[int] = []
+    node.fabric.queues.undelivered.on_lost = lambda lost, *_: told.append(lost)
+    node.fabric.kernel.shared = node.fabric.kernel.edges = True  # in a cluster, of new nodes
+    node.pop(1, 10, verb=verb)
+    node.refuse()
+    node.refuse()
+    node.inbox.clear()
+    lose(node, shard)
+    node.commit()
+    assert set(told) == {shard}
+    (other,) = node.fabric.queues.view(1).shards.values()
+    if verb == Verb.SUBSCRIBE:  # somebody is there to take what is still here
+        (delivered,) = node.inbox
+        assert [got.shard for got in delivered.messages] == [other.shard]
+    else:
+        assert not node.inbox
+        assert (other.ready, other.leases.messages) == (1, 0)
 
 
 def test_a_queue_that_is_deleted_meanwhile(node: Node) -> None:

@@ -61,19 +61,24 @@ class Undelivered:
         tell(error)
         if isinstance(error, MovedError):
             self._give_back_soon(handed, set())
-        else:
-            grant.done = lambda _: self.sent(handed, ())
+        else:  # the disk may take it later, or its shard be lost before that
+            grant.answer, grant.done = None, lambda _: self.sent(handed, ())
+            grant.failed = partial(self._nothing_leaves, handed, grant, _nobody_waits)
 
     def watch(self, handed: Handed, grants: Sequence[Entry]) -> None:
         """Some of it may be lost before it leaves, in a cluster."""
         for entry in grants:
-            entry.failed = partial(self._part_failed, handed, entry.failed)
+            entry.failed = partial(self._part_failed, handed, entry, entry.failed)
 
-    def _part_failed(self, handed: Handed, tell: Failed | None, error: PenstockError) -> None:
+    def _part_failed(
+        self, handed: Handed, grant: Entry, tell: Failed | None, error: PenstockError
+    ) -> None:
         if tell is not None:
             tell(error)
         if isinstance(error, MovedError):
             self._give_back_soon(handed, handed.epochs.keys())
+        else:
+            grant.failed = partial(self._part_failed, handed, grant, tell)
 
     def _give_back_soon(self, handed: Handed, leaving: Set[int]) -> None:
         """Not now: further shards may be about to go."""
@@ -102,6 +107,10 @@ class Undelivered:
         if queue is not None and definition is not None:
             self._change(definition, queue, rules.undelivered(queue, grants, self._kernel.is_old))
             self._arrived(queue)
+
+
+def _nobody_waits(error: PenstockError) -> None:
+    """They were told before."""
 
 
 def _nobody(shard: int, epoch: int, stream: int, grants: list[int]) -> None:

@@ -236,8 +236,8 @@ class Engine:
         for entry in self.journal.in_line():
             answered = entry.committed or entry.answered or entry.level == Durability.MEMORY
             if entry.failed is not None and not answered:
-                entry.failed(refusal)
-                entry.failed, entry.refused = None, True
+                failed, entry.failed, entry.refused = entry.failed, None, True
+                failed(refusal)  # it may want to hear of what comes after that
 
     # --- effects ---------------------------------------------------------------------------
 

@@ -32,7 +32,8 @@ class Entry(msgspec.Struct, eq=False):
     known beforehand: then it may leave as soon as the disk has the entry, which is `answered` then.
     Not if it is for a `reader` that is over by then.
     `failed` tells whoever waits that the disk refuses; the entry stays in line all the same, and is
-    `refused` from then on: nobody waits for it any more.
+    `refused` from then on: nobody waits for it any more. Who is told may set `failed` and `done`
+    anew, to hear what becomes of it.
     """
 
     shard: int
