@@ -225,8 +225,8 @@ class Repairs:
             engine.files.freed(entry.location, entry.length)
             return
         engine.files.freed(old, before.live_bytes)
-        dead = entry.length - entry.length * before.live // rows
-        engine.files.freed(entry.location, dead)
+        after = before._replace(rows=rows, length=entry.length)
+        engine.files.freed(entry.location, entry.length - after.live_bytes)
         self.repaired += 1
         engine.maintenance.repaired(split(old)[0])
 

@@ -26,6 +26,7 @@ from penstock.cluster.replication.messages import (
 )
 from penstock.cluster.replication.owner import Out, Owned
 from penstock.core.fabric import Fabric
+from penstock.core.liveness import Liveness
 from penstock.core.records import Kind
 from penstock.core.shard import CONTROL, Replayed, Shard
 from penstock.engine.record_checks import check_records
@@ -253,6 +254,8 @@ class Replicas:
                 self._ready.add(entry)
             else:
                 last[entry.shard] = entry.number
+                if entry.shard not in self._owned:
+                    self._free_unless_kept(entry)
         for number, through in last.items():
             if (owned := self._owned.get(number)) is not None:
                 owned.local(through)  # if not, a copy has taken the place of all
@@ -270,6 +273,7 @@ class Replicas:
             ),
             now_us,
         )  # fmt: skip
+        self._free_unless_kept(entry)
         followed = self._followed.get(entry.shard)
         if followed is not None:
             followed.stored(entry.number, entry.epoch)
@@ -277,6 +281,15 @@ class Replicas:
             del self._storing[entry.shard]
             if (place := self._rising.pop(entry.shard, None)) is not None:
                 self._rise(entry.shard, place, now_us)
+
+    def _free_unless_kept(self, entry: Entry) -> None:
+        """A batch that is in the journal, and that nothing refers to: a copy has taken the place of
+        all, its stream is gone, or it was there before."""
+        if entry.payload is None:
+            return
+        stored = Liveness(self._fabric.kernel).at(entry.shard, entry.kind, entry.meta)
+        if stored is None or stored.location != entry.location:
+            self._fabric.kernel.free([(entry.location, entry.length)])
 
     def _confirmed(self, entry: Entry) -> None:
         if entry not in self._needs:
