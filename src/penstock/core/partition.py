@@ -62,7 +62,8 @@ class Partition:
         self.origin = 0  # the first offset that it ever had
         self.opened = False  # a growth added it, and it has begun
         self.splits: list[tuple[int, int]] = []  # generation, and the offset children go on from
-        self.thin: dict[int, int] = {}  # base of a batch: mask of rows that keep-latest removed
+        # Base of a batch with live rows: mask of those that keep-latest removed.
+        self.thin: dict[int, int] = {}
 
     # --- fold ------------------------------------------------------------------------------
 
@@ -105,13 +106,13 @@ class Partition:
         """Everything before an offset (the start of a batch) is gone."""
         while (stored := self.index.first()) is not None and stored.base < start:
             self._finish(stored.base, stored.live)
-            self.thin.pop(stored.base, None)
         self.start = max(self.start, start)
         left = ((max(base, start), base + count) for base, count in self.damage)
         self.damage = [(base, end - base) for base, end in left if end > base]
 
     def thinned(self, base: int, mask: int) -> None:
-        """Keep-latest removed these rows of the batch at `base`; never the partition's last."""
+        """Keep-latest removed these rows of the batch at `base`; never the partition's last. Rows
+        that are gone already do not count."""
         before = self.thin.get(base, 0)
         fresh = (mask & ~before).bit_count()
         if fresh and self.index.find(base) is not None:
@@ -123,6 +124,8 @@ class Partition:
         self.bytes -= freed
         self.live_messages -= messages
         self.totals.finished(messages, [(location, freed)])
+        if base in self.thin and self.index.find(base) is None:
+            del self.thin[base]  # all of it is gone: nobody asks which of its rows are
 
     def grown(self, size: int) -> None:
         """What is kept takes so many bytes more where it lies now, or less."""
@@ -316,7 +319,11 @@ class Partition:
         partition.opened = data.get("opened", False)
         partition.splits = [tuple(item) for item in data.get("splits", ())]
         partition.damage = [tuple(item) for item in data["damage"]]
-        partition.thin = {base: int.from_bytes(mask, "little") for base, mask in data["thin"]}
+        partition.thin = {
+            base: int.from_bytes(mask, "little")
+            for base, mask in data["thin"]
+            if partition.index.find(base) is not None  # an earlier version kept those of all
+        }
         for stored in partition.index.rows():
             totals.stored(stored.live, stored.live_bytes)
             partition.live_messages += stored.live
