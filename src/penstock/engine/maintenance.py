@@ -15,12 +15,11 @@ import numpy as np
 
 from penstock.core.liveness import Liveness, grown_partition
 from penstock.core.partition import Partition
-from penstock.core.records import Thinned
 from penstock.core.runs import rows_of
 from penstock.engine.preparing import Preparing
 from penstock.engine.room import Room
 from penstock.engine.scrubbing import EVERY_US, PAUSE_US, Scrub
-from penstock.engine.thinning import Thinning
+from penstock.engine.thinning import thin
 from penstock.store.checkpoint import CheckpointWriter, drop_older, next_checkpoint
 from penstock.store.cleaner import Cleaner, Move, Positions
 from penstock.store.disk import DiskError
@@ -330,22 +329,8 @@ class Maintenance:
     # --- keep-latest -----------------------------------------------------------------------
 
     def _thin(self, partition: Partition) -> Generator[Work | None, None, None]:
-        """Forgets messages whose key has a later one, except in the last batch."""
-        engine = self.engine
         self._thinned[partition.stream, partition.number] = partition.end
-        job = Thinning(list(partition.index.rows()), engine.reader.wait)
-        yield job.run
-        stream = engine.fabric.kernel.streams.get(partition.stream)
-        if stream is None:
-            return
-        shard = engine.fabric.kernel.shards[stream.info.placement[partition.number]]
-        if not shard.owned:
-            return
-        for base, mask in job.stale.items():
-            packed = mask.to_bytes(mask.bit_length() // 8 + 1, "little")
-            note = Thinned(partition.stream, partition.number, base, packed)
-            engine.fabric.kernel.note(shard, note, stream.level)
-        engine.settle(engine.fabric.kernel.now_us)
+        return thin(self.engine, partition)
 
     # --- cleaning --------------------------------------------------------------------------
 

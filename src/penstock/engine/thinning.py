@@ -2,29 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.core.index import Stored
+from penstock.core.partition import Partition
+from penstock.core.records import Thinned
 from penstock.core.runs import mask_of
 from penstock.engine.reader import Found, Place
 from penstock.errors import PenstockError
 from penstock.wire.batch import Batch, restamped
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+    from penstock.engine.maintenance import Work
+
+
+def thin(engine: Engine, partition: Partition) -> Generator[Work | None, None, None]:
+    """Forgets messages whose key has a later one, except in the last batch."""
+    batches = list(partition.index.rows())
+    job = Thinning(batches, engine.reader.wait, _unwritten(engine, batches))
+    yield job.run
+    stream = engine.fabric.kernel.streams.get(partition.stream)
+    if stream is None:
+        return
+    shard = engine.fabric.kernel.shards[stream.info.placement[partition.number]]
+    if not shard.owned:
+        return
+    for base, mask in job.stale.items():
+        packed = mask.to_bytes(mask.bit_length() // 8 + 1, "little")
+        note = Thinned(partition.stream, partition.number, base, packed)
+        engine.fabric.kernel.note(shard, note, stream.level)
+    engine.settle(engine.fabric.kernel.now_us)
+
+
+def _unwritten(engine: Engine, batches: list[Stored]) -> dict[int, Found]:
+    """Those of the batches that are not on the disk yet, by location. The others need not be kept
+    in memory for as long as the reading takes."""
+    written = engine.journal.written
+    late = [stored for stored in batches if stored.location >= written]
+    return engine.reader.known([(each.location, each.length, each.stamped) for each in late])
 
 
 class Thinning:
     """Reads all batches of a partition twice. Run it off the loop; `stale` is the result.
 
     Memory is bounded by the distinct keys of the partition. A batch that cannot be read is left as
-    it is, and so is the last one, so that the partition's end stays where it is.
+    it is, and so is the last one, so that the partition's end stays where it is. `known`, by their
+    location, are taken as they are: what is kept in memory only may not be on the disk yet.
     """
 
     def __init__(
-        self, batches: list[Stored], read: Callable[[Sequence[Place]], list[Found]]
+        self,
+        batches: list[Stored],
+        read: Callable[[Sequence[Place]], list[Found]],
+        known: Mapping[int, Found],
     ) -> None:
         self._batches = batches
         self._read = read
+        self._known = known
         self.stale: dict[int, int] = {}  # base of a batch: mask of positions
 
     def run(self) -> None:
@@ -38,13 +76,21 @@ class Thinning:
                 self._compare(stored.base, batch, latest)
 
     def _compare(self, base: int, batch: Batch, latest: dict[bytes | None, int]) -> None:
+        """Only a message that was read makes an earlier one stale. It is not enough that another is
+        the latest: this batch may be a later one, that could not be read the first time."""
         rows = zip(batch.keys, batch.offsets.tolist(), strict=True)
-        stale = [offset - base for key, offset in rows if key is not None and latest[key] != offset]
+        stale = [
+            offset - base
+            for key, offset in rows
+            if key is not None and latest.get(key, -1) > offset
+        ]
         if stale:
             self.stale[base] = mask_of(np.asarray(stale, np.intp))
 
     def _batch(self, stored: Stored) -> Batch | None:
-        (found,) = self._read([(stored.location, stored.length, stored.stamped)])
+        found = self._known.get(stored.location)
+        if found is None:
+            (found,) = self._read([(stored.location, stored.length, stored.stamped)])
         if isinstance(found, PenstockError):
             return None
         shown = found if stored.moved is None else restamped(found, *stored.moved)
