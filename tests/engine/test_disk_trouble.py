@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.core.queues import FORGET_AFTER_US
 from penstock.embedded import Inline, embed
+from penstock.engine.engine import UnsettledError
 from penstock.engine.recovery import open_engine
-from penstock.errors import StorageError
+from penstock.errors import ClosedError, StorageError
 from penstock.store.disk import DiskError
+from penstock.store.journal import MAX_PENDING_BYTES
 from penstock.testing import FakeClock, MemoryDisk, memory_fabric
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
@@ -148,3 +151,38 @@ def test_what_was_not_acknowledged_at_a_failure_survives_a_restart_once() -> Non
     with memory_fabric(clock, disk) as fabric:
         values = sorted(message.value for message in fabric.queue("q").pop_many(10))
         assert values == [b"one", b"two"]
+
+
+def test_what_the_journal_does_not_take_ends_the_engine() -> None:
+    """It is numbered already: what came after it would be acknowledged behind a gap in the log."""
+    disk, clock = MemoryDisk(), FakeClock()
+    engine = open_engine(disk, clock.now_us(), 1, shards=1)
+    inline = Inline(engine, disk, clock)
+    with embed(inline, 5.0, "default") as fabric, inline.changed:
+        queues = [fabric.queue(name) for name in ("a", "b", "c")]
+        for queue in queues[:2]:
+            queue.push(b"x")
+            queue.pop_many()[0].ack(wait=True)
+        queues[2].push(b"safe")
+        clock.advance(2 * FORGET_AFTER_US / 1e6)
+        inline.run()
+        engine.journal._max_pending_bytes = 1
+        engine.maintenance.want_checkpoint()  # which has two queues forgotten first
+        with pytest.raises(UnsettledError, match="wait for the journal"):
+            do_steps(inline)
+        assert engine.maintenance.failures == 0
+        engine.journal._max_pending_bytes = MAX_PENDING_BYTES
+        with pytest.raises(UnsettledError):
+            queues[2].push(b"after")
+        with pytest.raises(ClosedError):
+            queues[2].push(b"later")
+    with embed(Inline(open_engine(disk, clock.now_us(), 1), disk, clock), 5.0, "default") as fabric:
+        assert [message.value for message in fabric.queue("c").pop_many(10)] == [b"safe"]
+
+
+def do_steps(inline: Inline) -> None:
+    """Maintenance, until there is nothing to do."""
+    engine, now_us = inline.engine, inline.clock.now_us()
+    while (step := engine.maintenance.next_step(now_us)) is not None:
+        step.run()
+        engine.maintenance.end_step(None, now_us)

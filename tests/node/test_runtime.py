@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,5 +122,29 @@ def test_many_connections_cannot_push_more_than_the_journal_takes(
             assert await asyncio.gather(*pushes) == [Flag.RESPONSE] * 30
         async with Node(Config(str(tmp_path), port=0)) as node:  # nothing is missing
             assert node.engine.fabric.kernel.streams[stream].totals.messages == 30
+
+    run(main())
+
+
+def test_what_the_journal_does_not_take_ends_the_node(tmp_path: Path) -> None:
+    """Not the request alone: what came after it would be acknowledged, and not be there."""
+    batch = bytes(encode_batch([b"x"], timestamp_us=1))
+
+    async def main() -> None:
+        async with Node(Config(str(tmp_path), port=0)) as node:
+            async with aio.connect(node.url) as fabric:
+                stream = (await fabric.queue("q")).info.id
+            node.engine.journal._max_pending_bytes = 1  # one record, if nothing else waits
+            reader, writer = await asyncio.open_connection(*node.address)
+            push = frame(Verb.PUSH, 2, 0, PUSH.pack(stream, 0, 0, 0, 0) + batch)
+            writer.write(frame(Verb.HELLO, 1, 0, pack(Hello(1))) + push + push)
+            with suppress(ConnectionError):
+                await reader.read()  # to the end of the connection
+            writer.close()
+            assert isinstance(node.failed, DiskError)
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*node.address)
+        async with Node(Config(str(tmp_path), port=0)) as node:  # nothing is missing
+            assert node.engine.fabric.kernel.streams[stream].totals.messages <= 1
 
     run(main())

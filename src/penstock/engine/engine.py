@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from penstock.core.effects import Close, Deliver, Free, Read, Send, Serve
+from penstock.core.effects import Close, Deliver, Effect, Free, Read, Send, Serve
 from penstock.core.fabric import Fabric
 from penstock.core.index import Stored
 from penstock.core.records import Kind
@@ -56,6 +56,10 @@ class Mender(Protocol):
         """Parts of a file are damaged."""
 
 
+class UnsettledError(Exception):
+    """Something that the core wants done cannot be done. The engine is not used any more."""
+
+
 class CopyJob:
     """Reads batches that are not an answer; `then` is called when that is done."""
 
@@ -98,6 +102,8 @@ class Engine:
         self.consensus = ConsensusLog()
         self.replicas: Replicas | None = None  # in a cluster
         self.mender: Mender | None = None  # in a cluster
+        self.failed: UnsettledError | None = None
+        self.on_failure: Callable[[Exception], None] | None = None  # told why, once
         self._retry_us: int | None = None
         fabric.extra_figures = self._figures
 
@@ -242,25 +248,43 @@ class Engine:
     # --- effects ---------------------------------------------------------------------------
 
     def settle(self, now_us: int) -> None:
-        """Carries out what the core wants, until it wants nothing more."""
-        while effects := self.fabric.take_effects():
-            at_once: list[Entry] = []
-            for effect in effects:
-                if isinstance(effect, Entry):
-                    self._append(effect, at_once, now_us)
-                elif isinstance(effect, Send):
-                    if not self.owed.holds(effect):
-                        self.outputs.append(effect)
-                elif isinstance(effect, Free):
-                    self.files.freed_all(effect.places)
-                elif isinstance(effect, Deliver | Serve):
-                    self._answer(effect)
-                elif isinstance(effect, Read):
-                    self._read(effect)
-                elif isinstance(effect, Close):
-                    self.outputs.append(Output(effect.connection, []))
-            if at_once:
-                self._commit(at_once, now_us)
+        """Carries out what the core wants, until it wants nothing more. UnsettledError if that
+        fails, and from then on."""
+        if self.failed is not None:
+            raise UnsettledError(str(self.failed)) from self.failed
+        try:
+            while effects := self.fabric.take_effects():
+                self._carry_out(effects, now_us)
+        except UnsettledError:  # of a call inside this one
+            raise
+        except Exception as error:
+            # The core has numbered its records and gone on from them. Without those that are lost
+            # here, later ones would be acknowledged behind a gap in the log, which the next start
+            # refuses. So it is neither the failure of one request or one piece of maintenance, nor
+            # one of the disk's, which passes: whoever takes it for that must not go on with this.
+            self.failed = UnsettledError(f"what is to be done cannot be: {error!r}")
+            if self.on_failure is not None:
+                self.on_failure(error)
+            raise self.failed from error
+
+    def _carry_out(self, effects: list[Effect], now_us: int) -> None:
+        at_once: list[Entry] = []
+        for effect in effects:
+            if isinstance(effect, Entry):
+                self._append(effect, at_once, now_us)
+            elif isinstance(effect, Send):
+                if not self.owed.holds(effect):
+                    self.outputs.append(effect)
+            elif isinstance(effect, Free):
+                self.files.freed_all(effect.places)
+            elif isinstance(effect, Deliver | Serve):
+                self._answer(effect)
+            elif isinstance(effect, Read):
+                self._read(effect)
+            elif isinstance(effect, Close):
+                self.outputs.append(Output(effect.connection, []))
+        if at_once:
+            self._commit(at_once, now_us)
 
     def _append(self, entry: Entry, at_once: list[Entry], now_us: int) -> None:
         replicas = self.replicas

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.core.index import Stored
+from penstock.core.kernel import Kernel
 from penstock.core.partition import Partition
 from penstock.core.records import Thinned
 from penstock.core.runs import mask_of
+from penstock.core.shard import Shard
 from penstock.engine.reader import Found, Place
 from penstock.errors import PenstockError
 from penstock.wire.batch import Batch, restamped
@@ -20,22 +22,57 @@ if TYPE_CHECKING:
     from penstock.engine.maintenance import Work
 
 
+NOTES_A_PART = 1000
+PART_BYTES = 1 << 20  # of their masks, which have a bit for every row
+
+
 def thin(engine: Engine, partition: Partition) -> Generator[Work | None, None, None]:
-    """Forgets messages whose key has a later one, except in the last batch."""
+    """Forgets messages whose key has a later one, except in the last batch. They are noted part by
+    part: others get their turn between, and no more waits for the journal than should."""
+    kernel = engine.fabric.kernel
     batches = list(partition.index.rows())
     job = Thinning(batches, engine.reader.wait, _unwritten(engine, batches))
     yield job.run
-    stream = engine.fabric.kernel.streams.get(partition.stream)
-    if stream is None:
-        return
-    shard = engine.fabric.kernel.shards[stream.info.placement[partition.number]]
-    if not shard.owned:
-        return
-    for base, mask in job.stale.items():
+    for notes in _parts(partition, job.stale):
+        while engine.busy or kernel.refusing is not None:
+            yield None
+        shard = _owned_shard(kernel, partition)
+        if shard is None:
+            return
+        for note in notes:
+            kernel.note(shard, note, kernel.streams[partition.stream].level)
+        engine.settle(kernel.now_us)
+        yield _let_others
+
+
+def _parts(partition: Partition, stale: Mapping[int, int]) -> Iterator[list[Thinned]]:
+    notes: list[Thinned] = []
+    size = 0
+    for base, mask in stale.items():
         packed = mask.to_bytes(mask.bit_length() // 8 + 1, "little")
-        note = Thinned(partition.stream, partition.number, base, packed)
-        engine.fabric.kernel.note(shard, note, stream.level)
-    engine.settle(engine.fabric.kernel.now_us)
+        notes.append(Thinned(partition.stream, partition.number, base, packed))
+        size += len(packed)
+        if len(notes) >= NOTES_A_PART or size >= PART_BYTES:
+            yield notes
+            notes, size = [], 0
+    if notes:
+        yield notes
+
+
+def _owned_shard(kernel: Kernel, partition: Partition) -> Shard | None:
+    """Where the partition lives; None if its topic was deleted, or if this node does not own the
+    shard any more, or has had another state of it put in the place of this one."""
+    stream = kernel.streams.get(partition.stream)
+    if stream is None:
+        return None
+    shard = kernel.shards[stream.info.placement[partition.number]]
+    same = shard.partitions.get((partition.stream, partition.number)) is partition
+    return shard if shard.owned and same else None
+
+
+def _let_others() -> None:
+    """Work that is none. While it is carried out, what waits for the loop gets its turn; and its
+    end is an event, which the journal may not have."""
 
 
 def _unwritten(engine: Engine, batches: list[Stored]) -> dict[int, Found]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from penstock.engine.engine import Engine, Output
+from penstock.engine.engine import Engine, Output, UnsettledError
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
 from penstock.node.early import Early, SendAlone, is_answer, may_leave
@@ -70,6 +70,7 @@ class Runtime:
         self._stopping = False
         self._stopped = False
         self.failed: BaseException | None = None  # a defect: nothing is done any more
+        engine.on_failure = self.fail  # others may take it for the failure of one request
 
     def tidy(self, tidy: Tidy) -> None:
         """From now on, garbage is collected when there is nothing else to do."""
@@ -248,7 +249,10 @@ class Runtime:
         self._readers[self._next_reader].submit(job.run, done)
 
     def _maintain(self) -> None:
-        step = self.engine.maintenance.next_step(self.clock.now_us())
+        try:
+            step = self.engine.maintenance.next_step(self.clock.now_us())
+        except UnsettledError:  # the engine has told, and nothing is done any more
+            return
         if step is not None:
             self._keeper.submit(step.run, self._maintained)
 
@@ -274,6 +278,8 @@ class Runtime:
 
     def _tick(self) -> None:
         self._timer = None
+        if self.failed is not None:
+            return
         self.engine.tick(self.clock.now_us())
         self.pump()
 
