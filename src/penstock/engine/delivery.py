@@ -243,7 +243,15 @@ def bytes_of(effect: Deliver | Serve) -> int:
 
 
 def build(effect: Deliver | Serve, found: list[Found]) -> Answer:
-    """The answer that an effect asks for."""
-    if isinstance(effect, Deliver):
-        return deliver(effect, found)
-    return serve(effect, found)
+    """The answer that an effect asks for. Bytes that nobody has foreseen, or a defect, cost one
+    answer, not the node: what was to be delivered is damaged then, and whoever asked is told."""
+    try:
+        return deliver(effect, found) if isinstance(effect, Deliver) else serve(effect, found)
+    except Exception as error:
+        damaged = [f"an answer cannot be made: {error!r}"]
+        if isinstance(effect, Deliver) and effect.verb == Verb.DELIVER:
+            messages = sum(part.mask.bit_count() for part in effect.slices)
+            return Answer(effect.connection, [], damaged, messages)
+        verb = effect.verb if isinstance(effect, Deliver) else Verb.FETCH
+        refusal = frames.error_frame(verb, effect.request, DamagedError(damaged[0]))
+        return Answer(effect.connection, [refusal], damaged)
