@@ -19,12 +19,11 @@ from penstock.client.settle import (
     FLUSH_AT,
     Settler,
     SettleRequest,
-    ack_items,
     flush_settler,
-    join_runs,
     settle,
     started,
 )
+from penstock.client.settle_items import ack_items, join_runs
 from penstock.client.steps import Finish, Start, Steps
 from penstock.errors import ClosedError, DeadlineError, LeaseLostError, LimitError, ProtocolError
 from penstock.wire.batch import Batch, stamp

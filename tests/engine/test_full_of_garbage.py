@@ -8,7 +8,7 @@ from penstock.embedded import Inline, embed
 from penstock.engine.maintenance import LOOK_EVERY_US
 from penstock.engine.recovery import open_engine
 from penstock.errors import StorageError
-from penstock.store import journal
+from penstock.store import segments
 from penstock.store.memory import MemoryDisk
 from penstock.testing import FakeClock
 
@@ -61,7 +61,7 @@ def test_a_disk_that_others_have_filled_lets_its_garbage_go(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three segments that nobody wants, and no room for another, which a checkpoint would need."""
-    monkeypatch.setattr(journal, "SMALL_BYTES", 32 << 10)
+    monkeypatch.setattr(segments, "SMALL_BYTES", 32 << 10)
     disk = SharedDisk(capacity=SEGMENT * 100)
     node = node_on(disk, clock)
     with embed(node, 5.0, "default") as fabric, node.changed:

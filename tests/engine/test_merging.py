@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.client.blocking_messages import Delivery
 from penstock.client.delivery import read_grants
-from penstock.client.settle import Settler, ack_items
+from penstock.client.settle import Settler
+from penstock.client.settle_items import ack_items
 from penstock.core.effects import Deliver, Serve, Slice
 from penstock.core.runs import full
 from penstock.core.staged import STAGED

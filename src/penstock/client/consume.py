@@ -15,7 +15,8 @@ from penstock.client.delivery import Granted, Part, read_grants
 from penstock.client.inputs import lease_ms
 from penstock.client.messages import LeasedMessage
 from penstock.client.requests import Request, Resend, Subscription
-from penstock.client.settle import Settler, ack_items
+from penstock.client.settle import Settler
+from penstock.client.settle_items import ack_items
 from penstock.errors import InvalidError
 from penstock.wire.buffers import Buffer
 from penstock.wire.frames import POP, PopMode, Settle, SettleItem, Verb

@@ -15,7 +15,8 @@ from penstock.client.pops import PARK_S, PopSearch
 from penstock.client.pops import PopRequest as PopRequest
 from penstock.client.producer import shard_of
 from penstock.client.requests import messages_of
-from penstock.client.settle import Settler, ack_items, flush_settler, settle, started
+from penstock.client.settle import Settler, flush_settler, settle, started
+from penstock.client.settle_items import ack_items
 from penstock.client.spread import ask_all, ask_owners, for_each
 from penstock.client.state import QueueState
 from penstock.client.steps import Steps, ask, decoder

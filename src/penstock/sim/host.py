@@ -7,6 +7,7 @@ begun, and reported some time after it was run, so that a crash may find it anyw
 from __future__ import annotations
 
 import traceback
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.engine.delivery import ReadJob
@@ -30,6 +31,7 @@ READ_US = 150
 TENTATIVE_US = 90_000_000  # what is leased for a reservation that is never sealed comes back
 RECOVERY_US = 20_000
 RETRY_US = 500_000
+MOST_MISCOUNTS = 5  # that are told
 MAX_SPINS = 1000  # timers that are due again at once: more means that the engine never sleeps
 
 
@@ -53,6 +55,7 @@ class Host:
         self.size = size
         self.engine: Engine | None = None
         self.broken: str | None = None
+        self.miscounts: list[str] = []  # figures that are not what there is
         self.trouble = Trouble() if trouble is None else trouble
         self.recoveries = 0
         self.checkpoints = 0
@@ -128,9 +131,9 @@ class Host:
 
     def check_books(self) -> None:
         """What the node has counted is what there is."""
-        wrong = [] if self.engine is None else list(check_books(self.engine))
-        if wrong and self.broken is None:
-            self.broken = f"{self.name}: {'; '.join(wrong[:5])}"
+        if self.engine is not None and not self.miscounts:
+            wrong = islice(check_books(self.engine), MOST_MISCOUNTS)
+            self.miscounts = [f"{self.name}: {each}" for each in wrong]
 
     def crash(self, power_loss: bool, down_us: int | None, why: str = "") -> None:
         """The process ends here and now; with `power_loss` so does the machine. It is started again

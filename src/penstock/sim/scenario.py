@@ -99,7 +99,7 @@ class Scenario:
         self.host.check_books()
         if (breakage := self._breakage()) is not None:
             return [breakage]
-        problems: list[str] = []
+        problems = [*self.host.miscounts]
         if not self.drain.done or self.drain.left is not None:
             problems.append(self.drain.left or "the last act did not end: something hangs")
         for name in self.parts:

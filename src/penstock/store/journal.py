@@ -27,15 +27,13 @@ from penstock.store.record import (
     frame,
     record_length,
 )
-from penstock.store.segments import OpenSegment, Segment
+from penstock.store.segments import OpenSegment, Segment, Sizes
 from penstock.store.unsynced import Unsynced
 from penstock.wire.buffers import Buffer
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 
 SEGMENT_BYTES = 64 << 20
-SMALL_BYTES = 1 << 20  # of segments, after the disk was full
-SMALL_SEGMENTS = 16  # then one of the usual size is tried again
 MAX_FLUSH_BYTES = 16 << 20
 MAX_UNSYNCED_BYTES = 16 << 20
 MAX_UNSYNCED_US = 1_000_000
@@ -67,16 +65,13 @@ class Journal:
 
     def __init__(
         self,
-        disk: Disk,
-        files: Files,
-        directory: int,
-        follows: int = 0,
+        disk: Disk, files: Files, directory: int, follows: int = 0,
         recovered: Sequence[Segment] = (),
         segment_bytes: int = SEGMENT_BYTES,
         max_flush_bytes: int = MAX_FLUSH_BYTES,
         max_unsynced_bytes: int = MAX_UNSYNCED_BYTES,
         max_pending_bytes: int = MAX_PENDING_BYTES,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._disk = disk
         self._files = files
         self._directory = directory
@@ -91,7 +86,7 @@ class Journal:
         self._unsynced = Unsynced()
         self._open: OpenSegment | None = None
         self._failed: set[int] = set()
-        self._small = 0  # so many of the next segments are small
+        self._sizes = Sizes(segment_bytes)
         self._follows = follows
         names = disk.names()
         # The file that the journal ends in may be gone, but positions never go back.
@@ -362,7 +357,7 @@ class Journal:
         """Begin a new segment in `flush`, which then has to sync; the last one is full."""
         before = self._open
         follows = self.tail
-        capacity = max(self._usual_bytes(), FILE_HEADER_BYTES + length)
+        capacity = max(self._sizes.next(bool(self._spares)), FILE_HEADER_BYTES + length)
         number = self._files.allocate()
         segment = self._open = OpenSegment(number, capacity)
         self._files.add(DataFile(number, JOURNAL))
@@ -377,15 +372,6 @@ class Journal:
         flush.pieces.append(Piece(number, segment.name, FILE_HEADER_BYTES, opening))
         flush.sync = True
         return segment
-
-    def _usual_bytes(self) -> int:
-        """How large the next segment should be. Where there was no room for one, a small one lets
-        work go on that makes room: acks, and the next checkpoint."""
-        if self._small and not self._spares:
-            self._small -= 1
-            return min(SMALL_BYTES, self.segment_bytes)
-        self._small = 0
-        return self.segment_bytes
 
     def _grow(self, flush: Flush) -> None:
         for piece in flush.pieces:
@@ -404,7 +390,7 @@ class Journal:
 
     def _fail(self, flush: Flush | None, error: DiskError) -> Finished:
         self.stopped = error
-        self._small = SMALL_SEGMENTS if error.full else 0
+        self._sizes.failed(error.full)
         self._syncing = None  # of one that runs it will not matter how it ends
         unsynced = self._unsynced.entries
         for entry in unsynced:

@@ -150,6 +150,7 @@ class ClusterScenario:
     def problems(self) -> list[str]:
         """All promises that were broken."""
         found = list(self.cluster.ledger.problems)
+        found += [each for host in self.cluster.hosts.values() for each in host.miscounts]
         if not found and (breakage := self._breakage()) is not None:
             return [breakage]
         if not found and not self.drain.done:
