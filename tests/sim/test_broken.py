@@ -30,8 +30,10 @@ from penstock.core.tables import Tables
 from penstock.core.transactions import Transactions
 from penstock.core.waiting import Delayed, KeyQueues
 from penstock.core.watches import Watcher, Watches
+from penstock.engine.maintenance import Maintenance
 from penstock.sim import run
 from penstock.store import journal, unsynced
+from penstock.store.cleaner import Move
 from penstock.store.files import Files
 from penstock.store.recovery import JournalReader
 from penstock.wire.durability import Durability
@@ -430,6 +432,17 @@ def the_newest_is_thinned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "thinned", one_more)
 
 
+def a_byte_is_lost_in_cleaning(patch: pytest.MonkeyPatch) -> None:
+    apply = Maintenance._apply
+
+    def short(self: Maintenance, moves: list[Move]) -> None:
+        apply(self, moves)
+        for move in moves:
+            self.engine.files.freed(move.new_location, 1)
+
+    patch.setattr(Maintenance, "_apply", short)
+
+
 # What is broken, the faults, the parts of the workload, and how the finding begins.
 BROKEN: list[tuple[Break, str, str, str]] = [
     (no_dedupe, "net", "plain", "stored twice"),
@@ -466,6 +479,7 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (priorities_ignored, "none", "urgent", "out of turn"),
     (bound_ignored, "none", "bounded", "over its bound"),
     (finished_messages_counted, "none", "bounded", "refused without a cause"),
+    (a_byte_is_lost_in_cleaning, "none", "plain", "node: s-"),
     (purge_spares_what_came_back, "none", "purged", "purged and back"),
     (stale_batches_taken, "none", "growing", "misplaced"),
     (stale_before_known, "all", "growing", "stored twice"),

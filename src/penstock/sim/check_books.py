@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from penstock.core.index import BatchIndex
 from penstock.engine.engine import Engine
 from penstock.engine.recovery import all_stored
 from penstock.store.locations import split
+
+Counts = tuple[int, int]  # messages and bytes
+NONE: Counts = 0, 0
 
 
 def check_books(engine: Engine) -> Iterator[str]:
@@ -25,29 +29,30 @@ def check_books(engine: Engine) -> Iterator[str]:
 
 
 def _check_streams(engine: Engine) -> Iterator[str]:
-    messages, size = Counter[int](), Counter[int]()
+    there: dict[int, Counts] = {}
     kernel = engine.fabric.kernel
     for shard in kernel.shards:
         for stream, queue in shard.queues.items():
-            rows = [row for lane in queue.lanes.values() for row in lane.index.rows()]
-            kept = sum(row.live for row in rows), sum(row.live_bytes for row in rows)
+            kept = _kept(there, stream, [lane.index for lane in queue.lanes.values()])
             if kept != (queue.kept_messages, queue.kept_bytes):
                 counted = queue.kept_messages, queue.kept_bytes
                 yield f"queue {stream} in shard {shard.id} counts {counted}, and has {kept}"
-            messages[stream] += kept[0]
-            size[stream] += kept[1]
         for (stream, number), partition in shard.partitions.items():
-            rows = list(partition.index.rows())
-            kept = sum(row.live for row in rows), sum(row.live_bytes for row in rows)
+            kept = _kept(there, stream, [partition.index])
             if kept != (partition.live_messages, partition.bytes):
                 counted = partition.live_messages, partition.bytes
                 yield f"partition {number} of topic {stream} counts {counted}, and has {kept}"
-            messages[stream] += kept[0]
-            size[stream] += kept[1]
     for number, definition in kernel.streams.items():
-        if definition.info.kind == "table":
-            continue
-        totals = definition.totals
-        if (totals.messages, totals.bytes) != (messages[number], size[number]):
-            there = messages[number], size[number]
-            yield f"stream {number} counts {totals.messages, totals.bytes}, and has {there}"
+        totals, kept = definition.totals, there.get(number, NONE)
+        counted = totals.messages, totals.bytes
+        if definition.info.kind != "table" and counted != kept:
+            yield f"stream {number} counts {counted}, and has {kept}"
+
+
+def _kept(there: dict[int, Counts], stream: int, indexes: list[BatchIndex]) -> Counts:
+    """Messages and bytes of a part of a stream, which are added to those of the whole."""
+    rows = [row for index in indexes for row in index.rows()]
+    kept = sum(row.live for row in rows), sum(row.live_bytes for row in rows)
+    before = there.get(stream, NONE)
+    there[stream] = before[0] + kept[0], before[1] + kept[1]
+    return kept
