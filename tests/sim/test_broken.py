@@ -479,7 +479,7 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (priorities_ignored, "none", "urgent", "out of turn"),
     (bound_ignored, "none", "bounded", "over its bound"),
     (finished_messages_counted, "none", "bounded", "refused without a cause"),
-    (a_byte_is_lost_in_cleaning, "none", "plain", "node: s-"),
+    (a_byte_is_lost_in_cleaning, "none", "staged", "node: s-"),
     (purge_spares_what_came_back, "none", "purged", "purged and back"),
     (stale_batches_taken, "none", "growing", "misplaced"),
     (stale_before_known, "all", "growing", "stored twice"),
