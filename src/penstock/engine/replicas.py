@@ -285,7 +285,7 @@ class Replicas:
     def _free_unless_kept(self, entry: Entry) -> None:
         """A batch that is in the journal, and that nothing refers to: a copy has taken the place of
         all, its stream is gone, or it was there before."""
-        if entry.payload is None:
+        if entry.payload is None or entry.kind & ~Kind.FORWARDED != Kind.PUSH:
             return
         stored = Liveness(self._fabric.kernel).at(entry.shard, entry.kind, entry.meta)
         if stored is None or stored.location != entry.location:
