@@ -19,6 +19,7 @@ from penstock.core.control_log import ControlLog
 from penstock.core.edges import Edges
 from penstock.core.effects import Close, Effect, Read
 from penstock.core.figures import figures_of
+from penstock.core.foresight import Foresight
 from penstock.core.forwards import Forwards
 from penstock.core.gangs import Gangs
 from penstock.core.groups import Groups
@@ -55,7 +56,6 @@ from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Verb
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
-from penstock.wire.plain import read_push
 
 MAX_PARKED = 4096  # pops, fetches, subscriptions and watches of one connection
 Parked = Waiter | Subscription | Reader | Watcher | Asker
@@ -82,6 +82,7 @@ class Fabric:
         self.control.on_deleted = self.watches.closed
         self.control_log = ControlLog(kernel, self.control, self.tables)
         self.pushes = Pushes(kernel, self.queues, self.topics)
+        self.foresight = Foresight(kernel, self.queues)
         self.forwards = Forwards(kernel, self.queues, self.tables, self.pushes)
         self.growing = Growing(kernel, self.topics, self.forwards)
         self.control.on_defined = self.growing.defined
@@ -168,7 +169,7 @@ class Fabric:
             if entry.done is not None:
                 entry.done(entry)
         for entry in entries:
-            if entry.in_turn and entry.answer is not None and not entry.refused:
+            if entry.in_turn and entry.answer and not (entry.refused or entry.answered):
                 entry.answer()
             # The journal may keep it for a second: not all that was needed to get here, too.
             entry.done = entry.answer = entry.failed = entry.reply = entry.reader = None
@@ -273,7 +274,7 @@ class Fabric:
     # --- hot verbs -------------------------------------------------------------------------
 
     def _push(self, connection: int, request: int, flags: int, body: memoryview) -> None:
-        if (plain := read_push(body)) is not None:
+        if (plain := self.foresight.read(body)) is not None:
             self.pushes.push_plain(connection, request, *plain)
             return
         head = frames.PushBody(*unpack(frames.PUSH, body))

@@ -256,7 +256,7 @@ class Kernel:
         entry.failed = partial(self.fail, connection, verb, request)
         entry.in_turn = in_turn
         # In a cluster others decide when it is safe.
-        if not (self.shared or in_turn) and len(reply) <= EARLY_BYTES:
+        if not self.shared and len(reply) <= EARLY_BYTES:
             entry.reply = connection, reply
 
     def reply_if_served(

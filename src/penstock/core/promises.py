@@ -70,9 +70,9 @@ class Promises:
         return None if taker is None else self._lease(shard, stream, view, batch, taker)
 
     def awaited_by(self, push: Buffer) -> int | None:
-        """The connection that what is pushed would be promised to, if nothing is wrong with it, and
-        that wants to know so now; None if there is none, or messages are seen only once they are
-        synced: that takes longer than to wake up."""
+        """The connection that what is pushed would be promised to, if nothing is wrong with it.
+        None if there is none, or messages are seen only once they are synced: that takes longer
+        than all that could be done before it."""
         if not _PUSH_BYTES + HEADER_BYTES < len(push) <= EARLY_BYTES or self._kernel.shared:
             return None
         number, _, _, _, extra = PUSH.unpack_from(push, FRAME_BYTES)
@@ -85,7 +85,7 @@ class Promises:
             return None
         line: deque[Waiter] | deque[Subscription] = view.waiters or view.subscriptions
         first = line[0] if line else None
-        if first is None or first.over or first.connection not in self.waking:
+        if first is None or first.over:
             return None
         if isinstance(first, Subscription) and (first.paused or first.feeding or not first.credit):
             return None
@@ -110,7 +110,7 @@ class Promises:
         if entry.answer is not None:  # not before there is something to answer with
             entry.done, entry.answer = partial(_answer, entry.answer), None
         if header.length <= EARLY_BYTES and _is_next(taker):
-            entry.reply = taker.connection, _delivery(taker, shard.id, given, batch)
+            entry.reply = taker.connection, delivery_of(taker, shard.id, given, batch)
             if isinstance(taker, Subscription):  # whoever waited for one pop waits no more now
                 entry.reader = taker
         return new_tuple(Promise, (view, given, taken, entry))
@@ -137,7 +137,7 @@ def _is_next(taker: Waiter | Subscription) -> bool:
     return not isinstance(taker, Subscription) or taker.feeding == 1
 
 
-def _delivery(
+def delivery_of(
     taker: Waiter | Subscription, shard: int, given: Given, batch: Batch
 ) -> bytes:
     """The frame that a whole batch is delivered by, for the first time."""

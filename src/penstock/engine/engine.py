@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.core.effects import Close, Deliver, Effect, Free, Read, Send, Serve
 from penstock.core.fabric import Fabric
+from penstock.core.foresight import Reply
 from penstock.core.index import Stored
 from penstock.core.records import Kind
 from penstock.engine.consensus_log import ConsensusLog
@@ -22,11 +23,12 @@ from penstock.engine.owed import Owed
 from penstock.engine.reader import BatchReader, Found
 from penstock.engine.replicas import Replicas
 from penstock.errors import PenstockError, StorageError
+from penstock.store.ahead import Ahead
 from penstock.store.cleaner import Cleaner
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import Files
-from penstock.store.flush import Flush, Sync
-from penstock.store.journal import Finished, Journal
+from penstock.store.flush import Finished, Flush, Sync
+from penstock.store.journal import Journal
 from penstock.store.locations import split
 from penstock.store.scan import Damage
 from penstock.wire.buffers import Buffer
@@ -58,6 +60,18 @@ class Mender(Protocol):
 
 class UnsettledError(Exception):
     """Something that the core wants done cannot be done. The engine is not used any more."""
+
+
+class Foreseen(NamedTuple):
+    """What a push will have written, and what leaves for whom after that; the last first."""
+
+    ahead: Ahead
+    replies: tuple[Reply, Reply]
+
+    def is_what(self, flush: Flush) -> bool:
+        """Whether it has come so, to the byte."""
+        replies = tuple(entry.reply for entry in flush.entries)
+        return replies == self.replies and self.ahead.is_of(flush)
 
 
 class CopyJob:
@@ -113,6 +127,16 @@ class Engine:
         """One frame of a connection."""
         self.fabric.handle(connection, frame, now_us)
         self.settle(now_us)
+
+    def foresee(self, connection: int, frame: Buffer, now_us: int) -> Foreseen | None:
+        """What comes of a frame if it is handed in now, at this time, and the next flush is run at
+        once; None unless that is plain. See `core.foresight`."""
+        alone = self.replicas is None and not self.outputs and self.failed is None
+        if not alone or connection not in self.fabric.connections:
+            return None
+        seen = self.fabric.foresight.of(connection, frame, now_us)
+        ahead = None if seen is None else self.journal.ahead(seen.entries)
+        return None if seen is None or ahead is None else Foreseen(ahead, seen.replies)
 
     def disconnect(self, connection: int) -> None:
         """A connection is gone."""

@@ -69,7 +69,7 @@ def alone(transport: asyncio.Transport) -> Alone | None:
 
 def may_leave(entry: Entry) -> bool:
     """Whether something is to be sent as soon as the entry is safe, and somebody waits for it."""
-    if entry.reply is None or entry.answered or entry.refused:
+    if entry.reply is None or entry.in_turn or entry.answered or entry.refused:
         return False
     told = entry.answer is None and entry.done is None
     return not (told or (entry.reader is not None and entry.reader.over))

@@ -12,11 +12,13 @@ from penstock.engine.engine import Engine, Output, UnsettledError
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
 from penstock.node.early import Early, SendAlone, is_answer, may_leave
+from penstock.node.haste import Hasty, UnforeseenError
 from penstock.node.linger import AWAKE_US, Linger
 from penstock.node.tidy import Tidy
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
 from penstock.store.flush import INLINE_BYTES, Flush, Sync
+from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
 
 INLINE_TURNS = 8  # before other events get their turn
@@ -51,6 +53,7 @@ class Runtime:
         self.relieve: Callable[[], None] = _nothing  # called when there may be room again
         self.send_alone: SendAlone | None = None  # at once, from any thread; see `early`
         self.sent_alone: Callable[[int, int], None] = _ignore  # told of so many answers by that
+        self._hasty: Hasty | None = None  # a push that is written, and not handed in yet
         self._early: Early | None = None  # of the flush or sync that runs, or was the last
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
@@ -83,6 +86,18 @@ class Runtime:
         self._left_early(self._early)
         self.catch_up()
 
+    def hasten(self, connection: int, frame: Buffer, now_us: int) -> None:
+        """Somebody waits for what is pushed: writes and sends that, if it can be foreseen. The
+        frame is handed to the engine right after this, at the same time; then comes a `pump`."""
+        send = self.send_alone
+        if send is None or self.carrier is not None or self.failed is not None or self._stopped:
+            return
+        foreseen = self.engine.foresee(connection, frame, now_us)
+        if foreseen is not None:
+            self._hasty = Hasty(foreseen, self.engine.disk, send)
+            for number, reply in self._hasty.sent:
+                self._told_alone(number, is_answer(reply))
+
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.
 
@@ -92,6 +107,9 @@ class Runtime:
             return
         engine = self.engine
         self._flush()
+        if self._hasty is not None:
+            self.fail(UnforeseenError("a push was written, and never logged"))
+            return
         while engine.jobs:
             self._read()
         if not self._stopping:
@@ -119,12 +137,24 @@ class Runtime:
             if flush is None:
                 self._sync(now_us)
                 return
+            if self._hasty is not None:
+                self._end_hasty(self._hasty, flush)
+                continue
             if flush.sync or flush.bytes > INLINE_BYTES:
                 self._write(flush)
                 return
             self._end_flush(flush, _run(flush), at_once=True)
         self._sync(self.clock.now_us())
         self._loop.call_soon(self.pump)
+
+    def _end_hasty(self, hasty: Hasty, flush: Flush) -> None:
+        self._hasty = None
+        try:
+            error = hasty.end(flush)
+        except UnforeseenError as defect:
+            self.fail(defect)
+            return
+        self._end_flush(flush, error, at_once=True)
 
     def _carry(self, carrier: Carrier) -> None:
         try:

@@ -302,8 +302,8 @@ class Connection(asyncio.BufferedProtocol):
         while backlog and left and not crowded:
             left -= 1
             frame = backlog.popleft()
-            if frame[VERB_AT] == _PUSH and not backlog and runtime.linger is not None:
-                self._announce(engine.fabric.pushes.promises.awaited_by(frame), now_us)
+            if frame[VERB_AT] == _PUSH and not backlog:
+                self._hasten(frame, now_us)
             if frame[VERB_AT] not in _UNANSWERED:
                 self._unanswered += 1
             if frame[VERB_AT] in _ENDING:
@@ -320,11 +320,19 @@ class Connection(asyncio.BufferedProtocol):
             self.update_reading()
         runtime.pump()
 
-    def _announce(self, number: int | None, now_us: int) -> None:
-        """Whoever will get what is pushed wakes up while it is worked on: that takes as long."""
-        connection = None if number is None else self._server.connections.get(number)
-        if connection is not None and connection is not self:
+    def _hasten(self, push: Buffer, now_us: int) -> None:
+        """Whoever waits for what is pushed wakes up while it is worked on, as that takes as long,
+        and gets it before all that follows from it."""
+        runtime, promises = self._runtime, self._runtime.engine.fabric.pushes.promises
+        number = promises.awaited_by(push)
+        if number is None or number == self._number:
+            return
+        connection = self._server.connections.get(number)
+        if connection is None:
+            return
+        if number in promises.waking and runtime.linger is not None:
             connection.wake(now_us)
+        runtime.hasten(self._number, push, now_us)
 
     def wake(self, now_us: int) -> None:
         """Something will be sent in a moment: tells a client that may be asleep. One that is far

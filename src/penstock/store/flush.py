@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import NamedTuple
 
 import msgspec
 
@@ -137,6 +138,18 @@ class Flush(msgspec.Struct, eq=False):
 def uncommitted(entries: list[Entry]) -> list[Entry]:
     """Those that are neither kept in memory only nor committed before."""
     return [entry for entry in entries if entry.level and not entry.committed]
+
+
+class Finished(NamedTuple):
+    """What a flush changed."""
+
+    committed: list[Entry]
+    """Newly as durable as they asked for, in append order; without those of level MEMORY. One that
+    only asked to be written may come before an earlier one of another shard that waits for a sync.
+    """
+    moved: list[tuple[Entry, int]]
+    """Committed before, and now elsewhere because their segment failed; with the record's old
+    location. Only those with a payload, which `unwritten` serves until it is written again."""
 
 
 class Sync:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from penstock.store.ahead import Ahead, ahead_of
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import DataFile, Files
-from penstock.store.flush import Flush, Opening, Piece, Recycling, Sync, uncommitted
+from penstock.store.flush import Finished, Flush, Opening, Piece, Recycling, Sync, uncommitted
 from penstock.store.locations import JOURNAL, SPARE, file_name, locate, numbers, split
 from penstock.store.record import (
     FILE_HEADER_BYTES,
@@ -41,18 +41,6 @@ MAX_PATIENCE_US = 5_000  # of entries that nobody waits for: others take them al
 MAX_PENDING_BYTES = 256 << 20
 MAX_SPARES = 8
 _SYNCED = Durability.SYNCED
-
-
-class Finished(NamedTuple):
-    """What a flush changed."""
-
-    committed: list[Entry]
-    """Newly as durable as they asked for, in append order; without those of level MEMORY. One that
-    only asked to be written may come before an earlier one of another shard that waits for a sync.
-    """
-    moved: list[tuple[Entry, int]]
-    """Committed before, and now elsewhere because their segment failed; with the record's old
-    location. Only those with a payload, which `unwritten` serves until it is written again."""
 
 
 class Journal:
@@ -165,6 +153,14 @@ class Journal:
         if not entry.level:  # it is kept in memory
             while self._queue:
                 self._fill(self._last_framed())
+
+    def ahead(self, entries: Sequence[Entry]) -> Ahead | None:
+        """What the next flush writes if these entries are appended now, nothing else is, and it is
+        run at once; None if it is not as simple as that. Nothing changes."""
+        line = self._queue or self._framed or self._running is not None or self.waiting
+        if line or self.stopped is not None or self._open is None:
+            return None
+        return ahead_of(self._open, self.synced, entries)
 
     def next_flush(self, now_us: int, apart: bool = False) -> Flush | None:
         """What is to be done now; None: nothing, or a flush runs, or the journal is stopped.

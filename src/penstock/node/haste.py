@@ -1,0 +1,46 @@
+"""A push of which the disk, and all who wait, get what they get before the core works on it.
+
+See `core.foresight`. What the core makes of it then is compared with that, to the byte: a node that
+finds a difference ends. What is on its disk then is a log like any other.
+"""
+
+from __future__ import annotations
+
+from penstock.core.foresight import Reply
+from penstock.engine.engine import Foreseen
+from penstock.node.early import SendAlone
+from penstock.store.disk import Disk, DiskError
+from penstock.store.flush import Flush
+
+
+class UnforeseenError(Exception):
+    """The core has made something else of a push than what was written and sent for it."""
+
+
+class Hasty:
+    """One such push, from when it is written until its flush is there."""
+
+    def __init__(self, foreseen: Foreseen, disk: Disk, send: SendAlone) -> None:
+        """Writes, and sends if that has worked."""
+        self._foreseen = foreseen
+        self._error: DiskError | None = None
+        self.sent: list[Reply] = []
+        """In the order in which they left."""
+        name, offset, parts = foreseen.ahead
+        try:
+            disk.write(name, offset, parts)
+        except DiskError as error:
+            self._error = error
+            return
+        for reply in reversed(foreseen.replies):  # whoever waits longest is told first
+            if not send(*reply):
+                return
+            self.sent.append(reply)
+
+    def end(self, flush: Flush) -> DiskError | None:
+        """Call it instead of running the flush; what running it would have raised."""
+        if not self._foreseen.is_what(flush):
+            raise UnforeseenError(f"written for a push: {self._foreseen}; but logged: {flush}")
+        for entry in flush.entries:
+            entry.answered = entry.reply in self.sent
+        return self._error
