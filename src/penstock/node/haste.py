@@ -32,7 +32,7 @@ class Hasty:
         except DiskError as error:
             self._error = error
             return
-        for reply in reversed(foreseen.replies):  # whoever waits longest is told first
+        for reply in foreseen.replies:
             if not send(*reply):
                 return
             self.sent.append(reply)
