@@ -18,7 +18,7 @@ help: ## print this list
 setup: $(STAMP) ## make .venv and install Penstock with the developer tools
 
 # Touched last, so that an interrupted install is done again.
-$(STAMP): pyproject.toml setup.py $(wildcard src/penstock/*/_*.c)
+$(STAMP): pyproject.toml setup.py $(wildcard src/penstock/*/_*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' is not: try make setup PYTHON=python3.12" >&2; \
 	  exit 1; }

@@ -19,7 +19,6 @@ from penstock.core.control_log import ControlLog
 from penstock.core.edges import Edges
 from penstock.core.effects import Close, Effect, Read
 from penstock.core.figures import figures_of
-from penstock.core.foresight import Foresight
 from penstock.core.forwards import Forwards
 from penstock.core.gangs import Gangs
 from penstock.core.groups import Groups
@@ -56,6 +55,7 @@ from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Verb
 from penstock.wire.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
+from penstock.wire.plain import read_push
 
 MAX_PARKED = 4096  # pops, fetches, subscriptions and watches of one connection
 Parked = Waiter | Subscription | Reader | Watcher | Asker
@@ -82,7 +82,6 @@ class Fabric:
         self.control.on_deleted = self.watches.closed
         self.control_log = ControlLog(kernel, self.control, self.tables)
         self.pushes = Pushes(kernel, self.queues, self.topics)
-        self.foresight = Foresight(kernel, self.queues)
         self.forwards = Forwards(kernel, self.queues, self.tables, self.pushes)
         self.growing = Growing(kernel, self.topics, self.forwards)
         self.control.on_defined = self.growing.defined
@@ -274,7 +273,7 @@ class Fabric:
     # --- hot verbs -------------------------------------------------------------------------
 
     def _push(self, connection: int, request: int, flags: int, body: memoryview) -> None:
-        if (plain := self.foresight.read(body)) is not None:
+        if (plain := read_push(body)) is not None:
             self.pushes.push_plain(connection, request, *plain)
             return
         head = frames.PushBody(*unpack(frames.PUSH, body))

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from penstock.core.effects import Close, Deliver, Effect, Free, Read, Send, Serve
 from penstock.core.fabric import Fabric
-from penstock.core.foresight import Reply
 from penstock.core.index import Stored
 from penstock.core.records import Kind
 from penstock.engine.consensus_log import ConsensusLog
 from penstock.engine.delivery import Answer, ReadJob, build, files_of, places
+from penstock.engine.foresight import Foreseen, Foresight
 from penstock.engine.maintenance import Maintenance, Pace
 from penstock.engine.owed import Owed
 from penstock.engine.reader import BatchReader, Found
 from penstock.engine.replicas import Replicas
 from penstock.errors import PenstockError, StorageError
-from penstock.store.ahead import Ahead
 from penstock.store.cleaner import Cleaner
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import Files
@@ -62,18 +61,6 @@ class UnsettledError(Exception):
     """Something that the core wants done cannot be done. The engine is not used any more."""
 
 
-class Foreseen(NamedTuple):
-    """What a push will have written, and what leaves for whom after that; the last first."""
-
-    ahead: Ahead
-    replies: tuple[Reply, Reply]
-
-    def is_what(self, flush: Flush) -> bool:
-        """Whether it has come so, to the byte."""
-        replies = tuple(entry.reply for entry in flush.entries)
-        return replies == self.replies and self.ahead.is_of(flush)
-
-
 class CopyJob:
     """Reads batches that are not an answer; `then` is called when that is done."""
 
@@ -104,6 +91,7 @@ class Engine:
         self.outputs: list[Output] = []
         self.answer_bytes = 0  # of messages in `outputs`
         self.owed = Owed()
+        self._foresight = Foresight(fabric, journal)
         self.jobs: deque[ReadJob | CopyJob] = deque()
         self.reading: Counter[int] = Counter()  # files that jobs read: they must not be dropped
         self.maintenance = Maintenance(self, cleaner, pace)
@@ -128,15 +116,12 @@ class Engine:
         self.fabric.handle(connection, frame, now_us)
         self.settle(now_us)
 
-    def foresee(self, connection: int, frame: Buffer, now_us: int) -> Foreseen | None:
+    def foresee(self, connection: int, frame: bytearray, now_us: int) -> Foreseen | None:
         """What comes of a frame if it is handed in now, at this time, and the next flush is run at
-        once; None unless that is plain. See `core.foresight`."""
-        alone = self.replicas is None and not self.outputs and self.failed is None
-        if not alone or connection not in self.fabric.connections:
+        once; None unless that is plain. See `engine.foresight`."""
+        if self.replicas is not None or self.outputs or self.failed is not None:
             return None
-        seen = self.fabric.foresight.of(connection, frame, now_us)
-        ahead = None if seen is None else self.journal.ahead(seen.entries)
-        return None if seen is None or ahead is None else Foreseen(ahead, seen.replies)
+        return self._foresight.of(connection, frame, now_us)
 
     def disconnect(self, connection: int) -> None:
         """A connection is gone."""

@@ -1,13 +1,12 @@
 """A push of which the disk, and all who wait, get what they get before the core works on it.
 
-See `core.foresight`. What the core makes of it then is compared with that, to the byte: a node that
-finds a difference ends. What is on its disk then is a log like any other.
+See `engine.foresight`. What the core makes of it then is compared with that, to the byte: a node
+that finds a difference ends. What is on its disk then is a log like any other.
 """
 
 from __future__ import annotations
 
-from penstock.core.foresight import Reply
-from penstock.engine.engine import Foreseen
+from penstock.engine.foresight import Foreseen, Reply
 from penstock.node.early import SendAlone
 from penstock.store.disk import Disk, DiskError
 from penstock.store.flush import Flush
@@ -26,9 +25,8 @@ class Hasty:
         self._error: DiskError | None = None
         self.sent: list[Reply] = []
         """In the order in which they left."""
-        name, offset, parts = foreseen.ahead
         try:
-            disk.write(name, offset, parts)
+            disk.write(foreseen.name, foreseen.offset, (foreseen.records,))
         except DiskError as error:
             self._error = error
             return

@@ -18,7 +18,6 @@ from penstock.node.tidy import Tidy
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
 from penstock.store.flush import INLINE_BYTES, Flush, Sync
-from penstock.wire.buffers import Buffer
 from penstock.wire.entry import Entry
 
 INLINE_TURNS = 8  # before other events get their turn
@@ -86,7 +85,7 @@ class Runtime:
         self._left_early(self._early)
         self.catch_up()
 
-    def hasten(self, connection: int, frame: Buffer, now_us: int) -> None:
+    def hasten(self, connection: int, frame: bytearray, now_us: int) -> None:
         """Somebody waits for what is pushed: writes and sends that, if it can be foreseen. The
         frame is handed to the engine right after this, at the same time; then comes a `pump`."""
         send = self.send_alone

@@ -332,7 +332,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if number in promises.waking and runtime.linger is not None:
             connection.wake(now_us)
-        runtime.hasten(self._number, push, now_us)
+        if isinstance(push, bytearray):  # small ones are
+            runtime.hasten(self._number, push, now_us)
 
     def wake(self, now_us: int) -> None:
         """Something will be sent in a moment: tells a client that may be asleep. One that is far

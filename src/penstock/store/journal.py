@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.store.ahead import Ahead, ahead_of
 from penstock.store.disk import Disk, DiskError
 from penstock.store.files import DataFile, Files
 from penstock.store.flush import Finished, Flush, Opening, Piece, Recycling, Sync, uncommitted
@@ -154,13 +153,14 @@ class Journal:
             while self._queue:
                 self._fill(self._last_framed())
 
-    def ahead(self, entries: Sequence[Entry]) -> Ahead | None:
-        """What the next flush writes if these entries are appended now, nothing else is, and it is
-        run at once; None if it is not as simple as that. Nothing changes."""
+    def end_of_written(self, room: int) -> OpenSegment | None:
+        """Where the next flush begins if all that was appended is written, nobody waits for a sync,
+        and so many bytes more have room there; else None."""
         line = self._queue or self._framed or self._running is not None or self.waiting
-        if line or self.stopped is not None or self._open is None:
+        end = self._open
+        if line or self.stopped is not None or end is None or end.used + room > end.capacity:
             return None
-        return ahead_of(self._open, self.synced, entries)
+        return end
 
     def next_flush(self, now_us: int, apart: bool = False) -> Flush | None:
         """What is to be done now; None: nothing, or a flush runs, or the journal is stopped.

@@ -20,7 +20,6 @@ first bytes, into which the node writes what it assigns: they have one in the re
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
 from typing import NamedTuple
 
 import xxhash
@@ -28,14 +27,6 @@ import xxhash
 from penstock.errors import DamagedError, VersionError
 from penstock.wire.buffers import Buffer
 from penstock.wire.entry import RECORD_HEADER_BYTES, payload_location
-from penstock.wire.packing import PURE
-
-COMPILED = False  # whether records are framed in C
-if not PURE:
-    with suppress(ImportError):
-        from penstock.store import _framing
-
-        COMPILED = True
 
 MAGIC = b"PSR1"
 CHECKED_BYTES = 48
@@ -81,27 +72,6 @@ def frame(
     payload: Buffer | None,
 ) -> None:
     """Append the parts of one record to `parts`; a large payload is passed on, not copied."""
-    if not COMPILED or not _framing.frame(
-        _digest, parts, length, position, synced, shard, kind, epoch, number, meta, payload
-    ):
-        frame_in_python(
-            parts, length, position, synced, shard, kind, epoch, number, meta, payload
-        )
-
-
-def frame_in_python(
-    parts: list[Buffer],
-    length: int,
-    position: int,
-    synced: int,
-    shard: int,
-    kind: int,
-    epoch: int,
-    number: int,
-    meta: bytes,
-    payload: Buffer | None,
-) -> None:
-    """The twin of the compiled module, for what that leaves to it, too."""
     meta_bytes = len(meta)
     payload_bytes = 0 if payload is None else len(payload)
     header = _pack_header(
