@@ -12,7 +12,7 @@ from penstock.core.records import Kind
 from penstock.errors import StorageError
 from penstock.wire import messages as m
 from penstock.wire.encode import encode_batch
-from penstock.wire.frames import COMING, PUSH, PopMode, PushExtra, Verb, frame
+from penstock.wire.frames import PUSH, PopMode, PushExtra, Verb, frame
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def awaited_by(
 @pytest.mark.parametrize("verb", [Verb.POP, Verb.SUBSCRIBE])
 def test_who_will_get_a_push_is_known_before(node: Node, verb: Verb) -> None:
     queue = node.open("queue", "q", durability="written")
-    node.connect(2, [COMING])
+    node.connect(2)
     assert awaited_by(node, queue) is None, "nobody waits"
     node.pop(queue, 10, wait_ms=1000, verb=verb, connection=2)
     assert awaited_by(node, queue) == 2
@@ -203,11 +203,11 @@ def test_who_will_get_a_push_is_known_before(node: Node, verb: Verb) -> None:
     assert awaited_by(node, queue) is None
 
 
-@pytest.mark.parametrize("why", ["synced", "silent", "paused", "no credit", "ready"])
+@pytest.mark.parametrize("why", ["synced", "paused", "no credit", "ready"])
 def test_who_is_not_told(node: Node, why: str) -> None:
     durability = "synced" if why == "synced" else "written"
     queue = node.open("queue", "q", durability=durability)
-    node.connect(2, [] if why == "silent" else [COMING])
+    node.connect(2)
     if why == "ready":
         node.push(queue, [b"a"])
         node.commit()

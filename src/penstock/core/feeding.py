@@ -32,10 +32,11 @@ class Feed:
 
     def __init__(
         self, kernel: Kernel, subscription: Subscription, taken: Taken, epochs: dict[int, int],
-        leave: Callable[[list[Slice]], None],
+        leave: Callable[[list[Slice] | None], None],
     ) -> None:  # fmt: skip
         """`epochs`: of the shards that messages were taken from. `leave` is called with what is to
-        be sent, perhaps nothing; then there is room, and credit, for others."""
+        be sent, perhaps nothing, or None if all has left early; then there is room, and credit, for
+        others."""
         self._kernel = kernel
         self._subscription = subscription
         self._taken = taken
@@ -54,9 +55,13 @@ class Feed:
         for entry in grants:
             entry.done, entry.failed = self._safe, self._failed
 
-    def _safe(self, _: Entry) -> None:
+    def _safe(self, grant: Entry) -> None:
         self._waits -= 1
-        if not self._waits:
+        if grant.answered:  # it is the only one; see `promises`
+            self._give_room()
+            self._subscription.credit -= self._taken.messages
+            self._leave(None)
+        elif not self._waits:
             self._end()
 
     def _failed(self, error: PenstockError) -> None:

@@ -183,14 +183,13 @@ class Queues:
         connection, request = taker.connection, taker.request
         if isinstance(taker, Subscription):
 
-            def leave(slices: list[Slice]) -> None:
-                if grants[-1].answered:
-                    pass  # they have left, also if whoever took them has left since
-                elif taker.over:  # nobody is there to take them, or to give them back
-                    slices = []
-                elif slices:  # a delivery of nothing may be an answer
-                    self._deliver(connection, Verb.DELIVER, request, 0, slices)
-                self.undelivered.sent(handed, slices)
+            def leave(slices: list[Slice] | None) -> None:
+                if slices is not None:  # else they have left, also if whoever took them is gone
+                    if taker.over:  # nobody is there to take them, or to give them back
+                        slices = []
+                    elif slices:  # a delivery of nothing may be an answer
+                        self._deliver(connection, Verb.DELIVER, request, 0, slices)
+                    self.undelivered.sent(handed, slices)
                 self.serve(view)
 
             Feed(self.kernel, taker, taken, epochs, leave).wait_for(grants)

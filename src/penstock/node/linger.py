@@ -54,7 +54,9 @@ class Linger:
     def requested(self) -> None:
         """A request has come."""
         if self._answered_ns:
-            gap_us = min((self._clock() - self._answered_ns) / 1000, self._longest_us)
+            gap_us = (self._clock() - self._answered_ns) / 1000
+            if gap_us > self._longest_us:
+                gap_us = self._longest_us
             self._expected_us += _MEMORY * (gap_us - self._expected_us)
             self._answered_ns = 0
 

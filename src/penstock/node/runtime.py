@@ -9,10 +9,10 @@ from functools import partial
 from typing import Protocol
 
 from penstock.engine.engine import Engine, Output, UnsettledError
+from penstock.engine.haste import Hasty, UnforeseenError
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
 from penstock.node.early import Early, SendAlone, is_answer, may_leave
-from penstock.node.haste import Hasty, UnforeseenError
 from penstock.node.linger import AWAKE_US, Linger
 from penstock.node.tidy import Tidy
 from penstock.node.worker import Worker

@@ -210,6 +210,13 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(scratch)[:HEAD_BYTES] if self._large else scratch
 
     def buffer_updated(self, nbytes: int) -> None:
+        if nbytes < HEAD_BYTES and self._let_in:  # most often it is one small frame
+            frame = self._splitter.only(memoryview(self._server.scratch)[:nbytes])
+            if frame is not None:
+                self._large = False
+                self._backlog.append(frame)
+                self._go_on()
+                return
         try:
             frames = self._cut(nbytes)
         except ProtocolError as error:

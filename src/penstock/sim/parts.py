@@ -169,7 +169,7 @@ PARTS: dict[str, Part] = {
         ),
         ((check_transactions, LEDGER),),
     ),
-    "written": _simple(WRITTEN, QueueProducer, Consumer),
+    "written": _simple(WRITTEN, QueueProducer, Consumer, Subscriber),
     "memory": _simple(MEMORY, QueueProducer, Consumer),
     "held": _simple(_queue("held"), HoldProducer, Consumer, Releaser, Peeker),
     "ids": _simple(_queue("ids"), SharedIdProducer, Consumer),

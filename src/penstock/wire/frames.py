@@ -321,6 +321,11 @@ class Splitter:
         """Where the next bytes belong, if a frame is under way; then call `filled`."""
         return None if self._frame is None else memoryview(self._frame)[self._filled :]
 
+    def only(self, data: memoryview) -> bytearray | None:
+        """A copy of `data` if it is one small frame, and nothing has come before it that is not
+        whole; None if it may be something else, and has to be given to `feed` or `filled`."""
+        return None if self._head or self._frame is not None else only_frame(data)
+
     def filled(self, count: int) -> bytearray | None:
         """`count` bytes came into `buffer()`; the frame, if that completes it."""
         assert self._frame is not None
@@ -356,7 +361,7 @@ class Splitter:
         ProtocolError if a length is impossible: the connection is beyond repair.
         """
         assert self._frame is None, "the rest of a frame would be taken for frames"
-        if not self._head and (whole := only_frame(data)) is not None:
+        if (whole := self.only(data)) is not None:
             return [whole]
         frames: list[bytearray] = []
         if self._head:

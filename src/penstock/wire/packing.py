@@ -37,10 +37,13 @@ def unfilled(size: int) -> bytearray:
     return bytearray(size)
 
 
-def only_frame(data: memoryview) -> bytearray | None:
-    """A copy of `data` if it is one small frame and nothing else; None if it is not, or that would
-    have to be looked for in Python."""
-    return _packing.only_frame(data) if COMPILED else None
+def _look_in_python(_: memoryview) -> bytearray | None:
+    return None
+
+
+only_frame = _packing.only_frame if COMPILED else _look_in_python
+"""A copy of a buffer if it is one small frame and nothing else; None if it is not, or that would
+have to be looked for in Python."""
 
 
 def bitmap_bytes(count: int) -> int:

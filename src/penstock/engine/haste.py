@@ -6,10 +6,13 @@ that finds a difference ends. What is on its disk then is a log like any other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.engine.foresight import Foreseen, Reply
-from penstock.node.early import SendAlone
 from penstock.store.disk import Disk, DiskError
 from penstock.store.flush import Flush
+
+Send = Callable[[int, bytes], bool]  # to a connection, at once; whether it did
 
 
 class UnforeseenError(Exception):
@@ -19,7 +22,7 @@ class UnforeseenError(Exception):
 class Hasty:
     """One such push, from when it is written until its flush is there."""
 
-    def __init__(self, foreseen: Foreseen, disk: Disk, send: SendAlone) -> None:
+    def __init__(self, foreseen: Foreseen, disk: Disk, send: Send) -> None:
         """Writes, and sends if that has worked."""
         self._foreseen = foreseen
         self._error: DiskError | None = None
