@@ -30,6 +30,7 @@ from penstock.core.tables import Tables
 from penstock.core.transactions import Transactions
 from penstock.core.waiting import Delayed, KeyQueues
 from penstock.core.watches import Watcher, Watches
+from penstock.engine import foresight
 from penstock.engine.maintenance import Maintenance
 from penstock.sim import run
 from penstock.store import journal, unsynced
@@ -444,6 +445,20 @@ def a_byte_is_lost_in_cleaning(patch: pytest.MonkeyPatch) -> None:
 
 
 # What is broken, the faults, the parts of the workload, and how the finding begins.
+def haste_whatever_is_promised(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(foresight, "_is_stored_at_once", lambda *_: True)
+
+
+def haste_for_whoever_is_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        foresight, "_taker", lambda view, *_: next(iter(view.waiters or view.subscriptions), None)
+    )
+
+
+HASTE = [
+    (haste_whatever_is_promised, "none", "written,plain", "the engine raised"),
+    (haste_for_whoever_is_first, "none", "written", "the engine raised"),
+]
 BROKEN: list[tuple[Break, str, str, str]] = [
     (no_dedupe, "net", "plain", "stored twice"),
     (table_writes_without_dedupe, "net", "table", "not linearizable"),
@@ -507,6 +522,7 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (size_counted_double, "none", "retention", "lost"),
     (nothing_is_trimmed, "none", "retention", "kept too"),
     (the_newest_is_thinned, "none", "latest", "newest lost"),
+    *(HASTE if foresight.COMPILED else []),
 ]
 
 

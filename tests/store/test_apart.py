@@ -9,8 +9,8 @@ from tests.store.test_journal import FailingDisk, entry, flush_once, numbers_on_
 
 from penstock.store.disk import DiskError
 from penstock.store.files import Files
-from penstock.store.flush import APART_BYTES, Flush, Sync
-from penstock.store.journal import MAX_PATIENCE_US, MAX_UNSYNCED_US, Finished, Journal
+from penstock.store.flush import APART_BYTES, Finished, Flush, Sync
+from penstock.store.journal import MAX_PATIENCE_US, MAX_UNSYNCED_US, Journal
 from penstock.store.unsynced import OVER_AT_ONCE
 from penstock.wire.durability import Durability
 from penstock.wire.entry import Entry

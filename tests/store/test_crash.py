@@ -11,8 +11,8 @@ from tests.store.test_journal import recycle
 
 from penstock.store.disk import DiskError
 from penstock.store.files import Files
-from penstock.store.flush import Flush, Sync
-from penstock.store.journal import Finished, Journal
+from penstock.store.flush import Finished, Flush, Sync
+from penstock.store.journal import Journal
 from penstock.store.recovery import Cut, read_journal
 from penstock.store.scan import Damage, Record
 from penstock.wire.durability import Durability

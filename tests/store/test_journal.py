@@ -6,7 +6,8 @@ import pytest
 
 from penstock.store.disk import DiskError
 from penstock.store.files import Files
-from penstock.store.journal import MAX_SPARES, MAX_UNSYNCED_US, Finished, Journal
+from penstock.store.flush import Finished
+from penstock.store.journal import MAX_SPARES, MAX_UNSYNCED_US, Journal
 from penstock.store.locations import split
 from penstock.store.memory import MemoryDisk
 from penstock.store.scan import Record, Tail, scan
