@@ -92,10 +92,15 @@ class Runtime:
         if send is None or self.carrier is not None or self.failed is not None or self._stopped:
             return
         foreseen = self.engine.foresee(connection, frame, now_us)
-        if foreseen is not None:
+        if foreseen is None:
+            return
+        try:
             self._hasty = Hasty(foreseen, self.engine.disk, send)
-            for number, reply in self._hasty.sent:
-                self._told_alone(number, is_answer(reply))
+        except Exception as defect:  # it may have been sent: the node must not think otherwise
+            self.fail(defect)
+            return
+        for number, reply in self._hasty.sent:
+            self._told_alone(number, is_answer(reply))
 
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.

@@ -309,14 +309,14 @@ class Connection(asyncio.BufferedProtocol):
         while backlog and left and not crowded:
             left -= 1
             frame = backlog.popleft()
-            if frame[VERB_AT] == _PUSH and not backlog:
-                self._hasten(frame, now_us)
             if frame[VERB_AT] not in _UNANSWERED:
                 self._unanswered += 1
             if frame[VERB_AT] in _ENDING:
                 runtime.end_early()
                 now_us = runtime.clock.now_us()
             try:
+                if frame[VERB_AT] == _PUSH and not backlog:
+                    self._hasten(frame, now_us)
                 engine.receive(self._number, frame, now_us)
             except Exception:  # a defect must cost one request, not the node
                 self._fail(frame)
