@@ -72,7 +72,10 @@ class Machine:
         if foreseen is None:
             return None
         self.foreseen.append(foreseen)
-        return Hasty(foreseen, self.disk, self._send)
+        hasty = Hasty(foreseen, self.disk)
+        hasty.write()
+        hasty.send(self._send)
+        return hasty
 
     def _send(self, connection: int, data: bytes) -> bool:
         if self.takes:

@@ -15,7 +15,9 @@ from penstock.engine import foresight
 from penstock.engine.recovery import open_engine
 from penstock.errors import StorageError
 from penstock.store.disk import DiskError
-from penstock.wire.frames import FRAME_BYTES, Flag, Settle, Verb, read_error
+from penstock.store.flush import APART_BYTES
+from penstock.wire.batch import HEADER_BYTES
+from penstock.wire.frames import FRAME_BYTES, PUSH, Flag, Settle, Verb, read_error
 
 pytestmark = pytest.mark.skipif(
     not foresight.COMPILED, reason="the compiled module was not built, or PENSTOCK_PURE is set"
@@ -31,7 +33,7 @@ QUEUES: dict[str, dict[str, Any]] = {
 UNUSUAL = [{"priority": 3}, {"ttl_ms": 40}, {"due_us": -10_000}, {"due_us": 5}]
 TERMS: list[dict[str, int]] = [{}] * 8 + UNUSUAL
 PUSHES = st.tuples(
-    st.sampled_from(["plain"] * 6 + [*QUEUES]),
+    st.sampled_from(["plain"] * 5 + ["synced"] * 3 + [*QUEUES]),
     st.lists(st.binary(max_size=200), min_size=1, max_size=3),
     st.sampled_from([0] * 8 + [1, 7]),  # a shard; there are two
     st.sampled_from([PRODUCER] * 6 + [OTHER, CONSUMER]),
@@ -45,7 +47,7 @@ STEPS = st.lists(
     | st.tuples(
         st.sampled_from(["pop", "subscribe"]),
         st.tuples(
-            st.sampled_from(["plain"] * 4 + [*QUEUES]),
+            st.sampled_from(["plain"] * 3 + ["synced"] * 2 + [*QUEUES]),
             st.sampled_from([CONSUMER] * 3 + [OTHER]),
             st.sampled_from([1, 2, 100]),  # messages
             st.sampled_from([1 << 20, 1 << 20, 150]),  # bytes
@@ -155,14 +157,34 @@ def test_a_push_that_somebody_waits_for_is_foreseen(machine: Machine, verb: Verb
     assert len(machine.foreseen) == 1 + waits_still
 
 
-def test_the_largest_that_leaves_early_is_foreseen_and_no_larger_one(machine: Machine) -> None:
-    queue = queue_of(machine)
+@pytest.mark.parametrize(
+    ("level", "most"), [("written", EARLY_BYTES), ("synced", APART_BYTES - 256)]
+)
+def test_the_largest_frame_is_foreseen_and_no_larger_one(level: str, most: int) -> None:
+    machine = Machine(True)
+    queue = machine.open("q", durability=level)
+    machine.push(queue, [b"first"], producer=9, sequence=0)
     machine.pop(queue, 100, Verb.SUBSCRIBE)
-    machine.push(queue, [bytes(EARLY_BYTES - 96 - 8)], producer=9, sequence=1)
-    assert len(machine.foreseen) == 1
-    machine.push(queue, [bytes(EARLY_BYTES - 96)], producer=9, sequence=2)
-    assert len(machine.foreseen) == 1
-    assert len([data for data in machine.told(CONSUMER) if data[4] == Verb.DELIVER]) == 2
+    machine.ack(queue, machine.told(CONSUMER)[-1])
+    rest = FRAME_BYTES + PUSH.size + HEADER_BYTES + 8
+    for sequence, size in enumerate((most - rest, most - rest + 8, 0), 1):
+        machine.push(queue, [bytes(size)], producer=9, sequence=sequence)
+        assert len(machine.foreseen) == 1 + (sequence == 3)
+        machine.ack(queue, machine.told(CONSUMER)[-1])
+    delivered = [data for data in machine.told(CONSUMER) if data[4] == Verb.DELIVER]
+    assert len(delivered) == 4
+
+
+def test_a_synced_push_is_foreseen_if_nobody_waits_too_and_a_written_one_is_not() -> None:
+    machine = Machine(True)
+    for level, foreseen in (("synced", 3), ("written", 0)):
+        queue = machine.open(level, durability=level)
+        machine.foreseen.clear()
+        for sequence in range(4):
+            shard = int(foreseen > 0)
+            machine.push(queue, [b"%d" % sequence], shard, producer=9, sequence=sequence)
+        assert len(machine.foreseen) == foreseen
+        assert all(each.synced and len(each.replies) == 1 for each in machine.foreseen)
 
 
 def test_what_is_damaged_is_not_foreseen(

@@ -7,7 +7,7 @@ from tests.engine.machine import CONSUMER, Machine
 
 from penstock.engine import foresight
 from penstock.engine.foresight import Foreseen
-from penstock.engine.haste import Hasty, UnforeseenError
+from penstock.engine.haste import Hasty, Send, UnforeseenError
 from penstock.store.disk import DiskError
 from penstock.store.flush import Flush, Opening, Piece
 from penstock.store.memory import MemoryDisk
@@ -17,13 +17,20 @@ from penstock.wire.frames import Verb
 
 NAME = "j0000000001"
 RECEIPT, DELIVERY = (1, b"receipt"), (2, b"delivery")
-FORESEEN = Foreseen(NAME, 64, b"both records", (RECEIPT, DELIVERY))
+FORESEEN = Foreseen(NAME, 64, b"both records", (RECEIPT, DELIVERY), synced=False)
 
 
 def new_disk() -> MemoryDisk:
     disk = MemoryDisk()
     disk.create(NAME, 1024)
     return disk
+
+
+def hasty_on(disk: MemoryDisk, send: Send, foreseen: Foreseen = FORESEEN) -> Hasty:
+    hasty = Hasty(foreseen, disk)
+    hasty.write()
+    hasty.send(send)
+    return hasty
 
 
 def flush_of(disk: MemoryDisk, *, name: str = NAME, offset: int = 64) -> Flush:
@@ -44,7 +51,7 @@ def test_it_is_written_then_sent_in_order_and_not_again() -> None:
         sent.append((connection, data))
         return True
 
-    hasty = Hasty(FORESEEN, disk, send)
+    hasty = hasty_on(disk, send)
     flush = flush_of(disk)
     assert hasty.end(flush) is None
     assert sent == hasty.sent == [RECEIPT, DELIVERY]
@@ -59,7 +66,7 @@ def test_what_is_not_taken_is_sent_by_the_loop_and_so_is_all_after_it(takes: int
         offered.append(connection)
         return len(offered) <= takes
 
-    hasty = Hasty(FORESEEN, disk, send)
+    hasty = hasty_on(disk, send)
     flush = flush_of(disk)
     assert hasty.end(flush) is None
     assert len(offered) == takes + 1
@@ -67,9 +74,20 @@ def test_what_is_not_taken_is_sent_by_the_loop_and_so_is_all_after_it(takes: int
 
 
 def test_a_write_that_fails_is_what_a_run_would_have_raised() -> None:
-    hasty = Hasty(FORESEEN, MemoryDisk(), lambda *_: pytest.fail("nothing is written"))
+    hasty = hasty_on(MemoryDisk(), lambda *_: pytest.fail("nothing is written"))
     flush = flush_of(new_disk())
     assert isinstance(hasty.end(flush), DiskError)
+    assert not any(entry.answered for entry in flush.entries)
+
+
+def test_what_waits_for_a_sync_is_written_and_not_sent() -> None:
+    disk = new_disk()
+    foreseen = FORESEEN._replace(synced=True)
+    hasty = hasty_on(disk, lambda *_: pytest.fail("it is not synced"), foreseen)
+    assert disk.read(NAME, 64, 12) == b"both records"
+    flush = flush_of(disk)
+    hasty.sync()
+    assert hasty.end(flush) is None
     assert not any(entry.answered for entry in flush.entries)
 
 
@@ -122,7 +140,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_any_difference_is_told(change) -> None:
     disk = new_disk()
-    hasty = Hasty(FORESEEN, disk, lambda *_: True)
+    hasty = hasty_on(disk, lambda *_: True)
     flush = flush_of(disk)
     change(flush)
     with pytest.raises(UnforeseenError):

@@ -135,6 +135,11 @@ class Forwards:
             entry.done = done
         self._owed[shard.id] = None
 
+    @property
+    def owes(self) -> bool:
+        """Whether `carry_out_owed` has something to do."""
+        return bool(self._owed)
+
     def carry_out_owed(self) -> None:
         """Carries out what is owed; at the end of every event. Much of it takes several steps."""
         if not self._owed:

@@ -1,4 +1,4 @@
-/* What a plain push that somebody waits for will have written, and sent; see foresight.py.
+/* What a plain push will have written, and sent; see foresight.py.
 
    There is no twin that makes the same: the core does it right after this, by the code for all
    cases, and what comes of that is compared with these bytes each time.
@@ -27,6 +27,26 @@
 
 /* --- looking ------------------------------------------------------------------------------- */
 
+/* What is said of a plain push whose batch has so many bytes; NULL if it is none. */
+static PyObject *
+found_in(unsigned char *frame, Py_ssize_t length, PyObject *digest)
+{
+    unsigned char *push = frame + FRAME_BYTES, *batch = frame + BATCH_AT;
+    if (frame[4] != VERB_PUSH || frame[5] != 0 ||
+        number_at(push + 10, 6) != 0 /* a durability, or more */ || !is_plain(batch, length) ||
+        number_at(batch + 72, 8) != 0 || number_at(batch + 80, 4) != 0 /* not now, not for ever */) {
+        return NULL;
+    }
+    uint64_t checksum = checksum_of(digest, batch + CHECKED_FROM, length - CHECKED_FROM);
+    if (PyErr_Occurred() || checksum != number_at(batch + 32, 8)) {
+        return NULL;
+    }
+    return Py_BuildValue(
+        "IIKKIIn", (unsigned int)number_at(push, 4), (unsigned int)number_at(push + 8, 2),
+        (unsigned long long)number_at(batch + 48, 8), (unsigned long long)number_at(batch + 56, 8),
+        (unsigned int)number_at(batch + 88, 4), (unsigned int)number_at(batch + 44, 4), length);
+}
+
 static PyObject *
 peek(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
 {
@@ -38,21 +58,10 @@ peek(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
     if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    unsigned char *frame = data.buf, *push = frame + FRAME_BYTES, *batch = frame + BATCH_AT;
-    Py_ssize_t length = data.len - BATCH_AT;
     PyObject *found = NULL;
-    if (length >= HEADER_BYTES && length <= MOST_BYTES && frame[4] == VERB_PUSH && frame[5] == 0 &&
-        number_at(push + 10, 6) == 0 /* neither a durability nor more */ && is_plain(batch, length) &&
-        number_at(batch + 72, 8) == 0 && number_at(batch + 80, 4) == 0 /* due at once, for ever */) {
-        uint64_t checksum = checksum_of(args[1], batch + CHECKED_FROM, length - CHECKED_FROM);
-        if (!PyErr_Occurred() && checksum == number_at(batch + 32, 8)) {
-            found = Py_BuildValue(
-                "IIKKIIn", (unsigned int)number_at(push, 4), (unsigned int)number_at(push + 8, 2),
-                (unsigned long long)number_at(batch + 48, 8),
-                (unsigned long long)number_at(batch + 56, 8),
-                (unsigned int)number_at(batch + 88, 4), (unsigned int)number_at(batch + 44, 4),
-                length);
-        }
+    Py_ssize_t length = data.len - BATCH_AT;
+    if (length >= HEADER_BYTES && length <= MOST_BYTES) {
+        found = found_in(data.buf, length, args[1]);
     }
     PyBuffer_Release(&data);
     if (found == NULL && !PyErr_Occurred()) {
@@ -65,8 +74,11 @@ peek(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
 
 /* What is not in the frame, in the order in which it is given. */
 enum {
-    BASE, EPOCH, NOW_US, NUMBER, GRANT, LEASE_US, LEVEL, IS_POP, REQUEST, POSITION, SYNCED, NUMBERS
+    BASE, EPOCH, NOW_US, NUMBER, GRANT, LEASE_US, LEVEL, TAKER, REQUEST, POSITION, SYNCED, NUMBERS
 };
+
+/* Who gets it. */
+enum { NOBODY, POP, SUBSCRIPTION };
 
 /* A push: its frame, and where its parts are. */
 struct push {
@@ -101,12 +113,13 @@ put_record(unsigned char *record, PyObject *digest, const uint64_t *given, uint6
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* The records of a push and of its lease, one behind the other. */
+/* The records of a push and of its lease, if somebody gets it, one behind the other. */
 static PyObject *
 records_of(const struct push *push, PyObject *digest, const uint64_t *given)
 {
     Py_ssize_t first = RECORD_HEADER_BYTES + padded(PUSH_META_BYTES) + padded(push->length);
-    Py_ssize_t size = first + RECORD_HEADER_BYTES + GRANT_META_BYTES;
+    int is_leased = given[TAKER] != NOBODY;
+    Py_ssize_t size = first + (is_leased ? RECORD_HEADER_BYTES + GRANT_META_BYTES : 0);
     PyObject *records = PyBytes_FromStringAndSize(NULL, size);
     if (records == NULL) {
         return NULL;
@@ -120,6 +133,14 @@ records_of(const struct push *push, PyObject *digest, const uint64_t *given)
     put(meta + 16, push->count, 4);
     memcpy(meta + 20, push->batch + 88, 4);  /* the instance */
     memcpy(meta + 24, push->batch + 48, 16); /* the producer, and its sequence */
+    uint64_t position = given[POSITION];
+    if (put_record(start, digest, given, position, push->shard, KIND_PUSH, PUSH_META_BYTES,
+                   push->batch, push->length) < 0) {
+        Py_CLEAR(records);
+    }
+    if (!is_leased || records == NULL) {
+        return records;
+    }
     meta = second + RECORD_HEADER_BYTES;
     put(meta, push->stream, 4);
     put(meta + 4, 1, 4);
@@ -127,10 +148,7 @@ records_of(const struct push *push, PyObject *digest, const uint64_t *given)
     put(meta + 16, given[BASE], 8);
     put(meta + 24, push->count, 4);
     put(meta + 32, given[LEASE_US], 8);
-    uint64_t position = given[POSITION];
-    if (put_record(start, digest, given, position, push->shard, KIND_PUSH, PUSH_META_BYTES,
-                   push->batch, push->length) < 0 ||
-        put_record(second, digest, given, position + (uint64_t)first, push->shard, KIND_GRANT,
+    if (put_record(second, digest, given, position + (uint64_t)first, push->shard, KIND_GRANT,
                    GRANT_META_BYTES, NULL, 0) < 0) {
         Py_CLEAR(records);
     }
@@ -160,17 +178,20 @@ receipt_of(const struct push *push, const uint64_t *given)
     return PyBytes_FromStringAndSize((char *)answer, ANSWER_BYTES);
 }
 
-/* What whoever waits is sent. */
+/* What whoever waits is sent; None if nobody does. */
 static PyObject *
 delivery_of(const struct push *push, const uint64_t *given)
 {
+    if (given[TAKER] == NOBODY) {
+        Py_RETURN_NONE;
+    }
     Py_ssize_t size = DELIVERY_BYTES + push->length;
     PyObject *delivery = PyBytes_FromStringAndSize(NULL, size);
     if (delivery == NULL) {
         return NULL;
     }
     unsigned char *frame = (unsigned char *)PyBytes_AS_STRING(delivery), *body = frame + FRAME_BYTES;
-    int is_pop = given[IS_POP] != 0;
+    int is_pop = given[TAKER] == POP;
     put_frame(frame, size, is_pop ? VERB_POP : VERB_DELIVER, is_pop ? RESPONSE : 0, given[REQUEST]);
     put(body, 1, 4);
     put(body + 4, push->count, 4);
@@ -219,9 +240,9 @@ promised(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     uint64_t given[NUMBERS];
     for (int at = 0; at < NUMBERS; at++) {
         given[at] = PyLong_AsUnsignedLongLong(args[2 + at]);
-    }
-    if (PyErr_Occurred()) {
-        return NULL;
+        if (PyErr_Occurred()) {
+            return NULL;
+        }
     }
     Py_buffer data;
     if (PyObject_GetBuffer(args[0], &data, PyBUF_WRITABLE) < 0) {

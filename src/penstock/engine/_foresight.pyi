@@ -15,9 +15,9 @@ def promised(
     grant: int,
     lease_us: int,
     level: int,
-    is_pop: bool,
+    taker: int,
     request: int,
     position: int,
     synced: int,
     /,
-) -> tuple[bytes, bytes, bytes]: ...
+) -> tuple[bytes, bytes, bytes | None]: ...

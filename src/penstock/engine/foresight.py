@@ -1,9 +1,10 @@
-"""What becomes of a push that somebody waits for, before it is worked on.
+"""What becomes of a small push, before it is worked on.
 
-A single message to a consumer that waits is logged together with its lease, and leaves when both
-are written (see `core.promises`). All that decides what is written then, and what leaves, is known
-when the frame comes. So the shell may write and send that first, and hand the push in after it: the
-consumer has the message while the node is still busy with it, and so has whoever pushed an answer.
+All that decides what is written for a single message, and what leaves then, is known when its frame
+comes. So the shell may write that, and send it or begin the sync, and hand the push in after it: a
+consumer that waits has a `written` message while the node is still busy with it, and a `synced`
+push is on its way to the disk meanwhile. A message that somebody waits for is logged together with
+its lease (see `core.promises`).
 
 Nothing is decided here, and nothing changes: whatever is not plain is not foreseen. What is
 foreseen is what the core does then, to the byte, and whoever acts on it compares (`is_what`).
@@ -15,18 +16,21 @@ there, nothing is foreseen.
 from __future__ import annotations
 
 from contextlib import suppress
+from struct import Struct
 from typing import NamedTuple
 
 import xxhash
 
 from penstock.core.fabric import Fabric
-from penstock.core.kernel import Kernel
+from penstock.core.kernel import EARLY_BYTES
 from penstock.core.lanes import lane_start
+from penstock.core.queue import QueueShard
 from penstock.core.shard import Shard, Stream
 from penstock.core.views import QueueView, Subscription, Waiter
-from penstock.store.flush import Flush
+from penstock.store.flush import APART_BYTES, Flush
 from penstock.store.journal import Journal
 from penstock.wire.durability import Durability
+from penstock.wire.frames import FRAME_BYTES, PUSH
 from penstock.wire.packing import PURE
 
 COMPILED = False  # whether anything is foreseen
@@ -37,20 +41,24 @@ if not PURE:
         COMPILED = True
 
 _digest = xxhash.xxh3_64_intdigest
-_WRITTEN = int(Durability.WRITTEN)
+_WRITTEN, _SYNCED = int(Durability.WRITTEN), int(Durability.SYNCED)
 _LANE = lane_start(0)  # of what is not urgent
-_MORE_BYTES = 256  # beside the batch, of its record and that of its lease
+_STREAM = Struct("<I")
+_BEFORE_BATCH = FRAME_BYTES + PUSH.size
+_MORE_BYTES = 256  # beside the frame, of its record and that of its lease
+_NOBODY, _POP, _SUBSCRIPTION = range(3)
 Reply = tuple[int, bytes]  # for a connection
 
 
 class Foreseen(NamedTuple):
     """What a push will have written, and where; and what leaves then, for whom: a receipt, and the
-    messages."""
+    messages, if somebody waits for them."""
 
     name: str
     offset: int
     records: bytes
-    replies: tuple[Reply, Reply]
+    replies: tuple[Reply, ...]
+    synced: bool  # it leaves once what was written is synced
 
     def is_what(self, flush: Flush) -> bool:
         """Whether it has come so, to the byte."""
@@ -74,67 +82,96 @@ class Foresight:
         """What a push will bring about if it is the next event, at this time, and the next flush is
         run at once; None unless that is plain. Its batch is stamped with what will be its place.
         """
+        if not COMPILED or not _BEFORE_BATCH < len(frame) <= EARLY_BYTES:
+            return None
         fabric, kernel = self._fabric, self._fabric.kernel
-        if not COMPILED or not _is_at_rest(kernel, now_us) or connection not in fabric.connections:
+        (number,) = _STREAM.unpack_from(frame, FRAME_BYTES)
+        stream, view = kernel.streams.get(number), fabric.queues.views.get(number)
+        end = self._journal.end_of_written(len(frame) + _MORE_BYTES)
+        if stream is None or view is None or end is None or not stream.plain:
+            return None
+        level, waits = stream.level, bool(view.waiters or view.subscriptions)
+        if not (waits if level == _WRITTEN else level == _SYNCED and self._may_sync(len(frame))):
+            return None
+        if not self._is_at_rest(now_us) or connection not in fabric.connections:
             return None
         if (found := _foresight.peek(frame, _digest)) is None:
             return None
-        number, place, producer, sequence, instance, messages, size = found
-        stream, view = kernel.streams.get(number), fabric.queues.views.get(number)
-        if stream is None or view is None or place >= len(kernel.shards):
+        _, place, producer, sequence, instance, messages, size = found
+        shard = kernel.shards[place] if place < len(kernel.shards) else None
+        if shard is None or not _is_stored(shard, stream, messages, size):
             return None
-        shard, queue = kernel.shards[place], view.shards.get(place)
-        window = shard.producers.windows.get(producer)
+        window, queue = shard.producers.windows.get(producer), view.shards.get(place)
         if window is None or (sequence, instance) != (window.next_sequence, window.instance):
             return None
-        if queue is None or not _is_stored_at_once(shard, stream, view, messages, size):
+        taker = _taker(stream, view, messages, size) if waits else None
+        if queue is None or (waits and (taker is None or taker.connection == connection)):
             return None
-        taker, lane = _taker(view, messages, size), queue.lanes.get(_LANE)
-        end = self._journal.end_of_written(size + _MORE_BYTES)
-        if taker is None or lane is None or end is None:
+        at = end.number << 32 | end.used, self._journal.synced
+        made = _made(frame, shard, stream, queue, taker, now_us, at)
+        if made is None:
             return None
-        lease_us = (taker.body.lease_ms or stream.options.lease_ms) * 1000
-        records, receipt, delivery = _foresight.promised(
-            frame, _digest, lane.tail, shard.epoch, now_us, shard.last + 1,
-            queue.leases.next_number, lease_us, _WRITTEN, isinstance(taker, Waiter), taker.request,
-            end.number << 32 | end.used, self._journal.synced,
-        )  # fmt: skip
-        replies = (connection, receipt), (taker.connection, delivery)
-        return Foreseen(end.name, end.used, records, replies)
+        records, receipt, delivery = made
+        replies = [(connection, receipt)]
+        if taker is not None and delivery is not None:
+            replies.append((taker.connection, delivery))
+        return Foreseen(end.name, end.used, records, tuple(replies), level == _SYNCED)
+
+    def _may_sync(self, size: int) -> bool:
+        """Whether a frame of that size is written apart from its sync, which begins at once."""
+        return not self._journal.busy and size + _MORE_BYTES <= APART_BYTES
+
+    def _is_at_rest(self, now_us: int) -> bool:
+        """Whether nothing comes before the next event, or with it, and the disk takes writes."""
+        kernel = self._fabric.kernel
+        if kernel.shared or kernel.effects or kernel.refusing is not None:
+            return False
+        due_us = kernel.timers.next_due()
+        return (due_us is None or due_us > now_us) and not self._fabric.forwards.owes
 
 
-def _is_at_rest(kernel: Kernel, now_us: int) -> bool:
-    """Whether nothing comes before the next event, and the disk takes writes."""
-    if kernel.shared or kernel.effects or kernel.refusing is not None:
-        return False
-    due_us = kernel.timers.next_due()
-    return due_us is None or due_us > now_us
-
-
-def _is_stored_at_once(
-    shard: Shard, stream: Stream, view: QueueView, messages: int, size: int
-) -> bool:
-    """Whether a batch that is next of its producer has nothing before it, and there is room."""
-    if not stream.plain or stream.level != _WRITTEN or shard.invisible or not shard.owned:
-        return False
+def _is_stored(shard: Shard, stream: Stream, messages: int, size: int) -> bool:
+    """Whether a batch that is next of its producer has room, and nothing before it."""
     options, totals = stream.options, stream.totals
-    if totals.coming or view.promised or view.heads or view.parking is not None or options.ttl_ms:
-        return False
-    room = options.max_messages - totals.messages, options.max_bytes - totals.bytes
-    return bool(messages <= room[0] and size <= room[1])
+    waiting = totals.messages + totals.coming
+    fits = waiting + messages <= options.max_messages and totals.bytes + size <= options.max_bytes
+    return bool(fits and shard.owned and not shard.invisible)
 
 
-def _taker(view: QueueView, messages: int, size: int) -> Waiter | Subscription | None:
-    """Who gets a batch of that size, if that is the first in line, and nothing else is under way
-    for it."""
+def _taker(
+    stream: Stream, view: QueueView, messages: int, size: int
+) -> Waiter | Subscription | None:
+    """Who gets a batch of that size as soon as it is stored, if that is the first in line, and
+    nothing else is under way for it."""
+    others = stream.totals.coming or view.promised or view.heads or view.parking is not None
+    if others or stream.options.ttl_ms:
+        return None
     if view.waiters:
         waiter = view.waiters[0]
         wanted = waiter.body
         fits = messages <= wanted.messages and size <= wanted.max_bytes
         return waiter if fits and not waiter.over else None
-    if not view.subscriptions:
-        return None
     first = view.subscriptions[0]
     if first.over or first.paused or first.feeding:
         return None
     return first if messages <= first.credit and size <= first.body.max_bytes else None
+
+
+def _made(
+    frame: bytearray, shard: Shard, stream: Stream, queue: QueueShard,
+    taker: Waiter | Subscription | None, now_us: int, at: tuple[int, int],
+) -> tuple[bytes, bytes, bytes | None] | None:  # fmt: skip
+    """The records, the receipt and the delivery; None if nothing came to this lane yet. `at`: where
+    the journal ends, and what of it is synced."""
+    lane = queue.lanes.get(_LANE)
+    if lane is None:
+        return None
+    who = grant = lease_us = request = _NOBODY
+    if taker is not None:
+        who = _POP if isinstance(taker, Waiter) else _SUBSCRIPTION
+        grant, request = queue.leases.next_number, taker.request
+        lease_us = (taker.body.lease_ms or stream.options.lease_ms) * 1000
+    return _foresight.promised(
+        frame, _digest, lane.tail, shard.epoch, now_us, shard.last + 1, grant, lease_us,
+        int(stream.level), who, request, *at,
+    )  # fmt: skip

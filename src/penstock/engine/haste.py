@@ -1,4 +1,4 @@
-"""A push of which the disk, and all who wait, get what they get before the core works on it.
+"""A push of which the disk, and perhaps all who wait, get what they get before the core does.
 
 See `engine.foresight`. What the core makes of it then is compared with that, to the byte: a node
 that finds a difference ends. What is on its disk then is a log like any other.
@@ -20,28 +20,47 @@ class UnforeseenError(Exception):
 
 
 class Hasty:
-    """One such push, from when it is written until its flush is there."""
+    """One such push, from when it is written until its flush is there. Whoever has made it keeps it
+    before anything is written: should all else fail, its flush is not there, or another one."""
 
-    def __init__(self, foreseen: Foreseen, disk: Disk, send: Send) -> None:
-        """Writes, and sends if that has worked."""
-        self._foreseen = foreseen
-        self._error: DiskError | None = None
+    def __init__(self, foreseen: Foreseen, disk: Disk) -> None:
+        self.foreseen = foreseen
+        self._disk = disk
+        self.error: DiskError | None = None  # why it is not written
         self.sent: list[Reply] = []
-        """In the order in which they left."""
+        """In the order in which they left, if that did not have to wait for a sync."""
+
+    def write(self) -> None:
+        """To the system; `sync` makes it safe."""
+        name, offset, records, _, _ = self.foreseen
         try:
-            disk.write(foreseen.name, foreseen.offset, (foreseen.records,))
+            self._disk.write(name, offset, (records,))
         except DiskError as error:
-            self._error = error
+            self.error = error
+
+    def sync(self) -> None:
+        """Everything that was written to that file so far is on the disk. May be run elsewhere."""
+        self._disk.sync(self.foreseen.name)
+
+    def send(self, send: Send) -> None:
+        """What is written is sent, unless it waits for a sync."""
+        if self.error is not None or self.foreseen.synced:
             return
-        for reply in foreseen.replies:
+        for reply in self.foreseen.replies:
             if not send(*reply):
                 return
             self.sent.append(reply)
 
     def end(self, flush: Flush) -> DiskError | None:
         """Call it instead of running the flush; what running it would have raised."""
-        if not self._foreseen.is_what(flush):
-            raise UnforeseenError(f"written for a push: {self._foreseen}; but logged: {flush}")
+        name, offset, records, _, _ = self.foreseen
+        if not self.foreseen.is_what(flush):
+            kinds = [(entry.shard, entry.kind, entry.number) for entry in flush.entries]
+            places = [(piece.name, piece.offset, piece.end) for piece in flush.pieces]
+            raise UnforeseenError(
+                f"{len(records)} bytes were written for a push at {offset} of {name}, and logged "
+                f"was {kinds} at {places}"
+            )
         for entry in flush.entries:
             entry.answered = entry.reply in self.sent
-        return self._error
+        return self.error

@@ -16,9 +16,10 @@ import asyncio
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from penstock.store.flush import Sync
 from penstock.wire.entry import Entry
 from penstock.wire.frames import Flag
 from penstock.wire.packing import PURE
@@ -115,3 +116,34 @@ class Early:
         """From now on nothing is sent any more, and `answered` of the entries says what was."""
         with self._lock:
             self._over = True
+
+
+class Known(Early):
+    """The same for a push whose sync begins before the core works on it: what will be sent is known
+    before there are entries that wait for it. They are given to it as soon as there are."""
+
+    def __init__(
+        self, replies: Sequence[tuple[int, bytes]], send: SendAlone, synced: str
+    ) -> None:
+        super().__init__((), send)
+        self.synced = synced  # the name of the file
+        self._replies = replies
+        self._left: list[tuple[int, bytes]] = []
+        self.entries: Sequence[Entry] = ()
+        self.sync: Sync | None = None  # that is run
+
+    def __bool__(self) -> bool:
+        return True
+
+    def send(self) -> None:
+        with self._lock:
+            for connection, answer in self._replies:
+                if self._over or not self._send(connection, answer):
+                    return
+                self._left.append((connection, answer))
+                self.sent.append((connection, int(is_answer(answer))))
+
+    def end(self) -> None:
+        super().end()
+        for entry in self.entries:
+            entry.answered = entry.answered or entry.reply in self._left

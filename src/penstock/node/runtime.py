@@ -12,7 +12,7 @@ from penstock.engine.engine import Engine, Output, UnsettledError
 from penstock.engine.haste import Hasty, UnforeseenError
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
-from penstock.node.early import Early, SendAlone, is_answer, may_leave
+from penstock.node.early import Early, Known, SendAlone, is_answer, may_leave
 from penstock.node.linger import AWAKE_US, Linger
 from penstock.node.tidy import Tidy
 from penstock.node.worker import Worker
@@ -53,6 +53,7 @@ class Runtime:
         self.send_alone: SendAlone | None = None  # at once, from any thread; see `early`
         self.sent_alone: Callable[[int, int], None] = _ignore  # told of so many answers by that
         self._hasty: Hasty | None = None  # a push that is written, and not handed in yet
+        self._known: Known | None = None  # of such a push, while the core does not know of its sync
         self._early: Early | None = None  # of the flush or sync that runs, or was the last
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
         self._loop = asyncio.get_running_loop()
@@ -86,21 +87,26 @@ class Runtime:
         self.catch_up()
 
     def hasten(self, connection: int, frame: bytearray, now_us: int) -> None:
-        """Somebody waits for what is pushed: writes and sends that, if it can be foreseen. The
-        frame is handed to the engine right after this, at the same time; then comes a `pump`."""
+        """Writes what is pushed, and sends it or begins its sync, if it can be foreseen. The frame
+        is handed to the engine right after this, at the same time; then comes a `pump`."""
         send = self.send_alone
         if send is None or self.carrier is not None or self.failed is not None or self._stopped:
             return
         foreseen = self.engine.foresee(connection, frame, now_us)
         if foreseen is None:
             return
+        self._hasty = hasty = Hasty(foreseen, self.engine.disk)
         try:
-            self._hasty = Hasty(foreseen, self.engine.disk, send)
+            hasty.write()
+            hasty.send(send)
         except Exception as defect:  # it may have been sent: the node must not think otherwise
             self.fail(defect)
             return
-        for number, reply in self._hasty.sent:
+        for number, reply in hasty.sent:
             self._told_alone(number, is_answer(reply))
+        if foreseen.synced and hasty.error is None:
+            known = self._known = Known(foreseen.replies[::-1], send, foreseen.name)
+            self._journal.submit(hasty.sync, partial(self._hasty_synced, known), known.send)
 
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.
@@ -111,8 +117,8 @@ class Runtime:
             return
         engine = self.engine
         self._flush()
-        if self._hasty is not None:
-            self.fail(UnforeseenError("a push was written, and never logged"))
+        if self._hasty is not None or self._known is not None:
+            self.fail(UnforeseenError("a push was written, and never logged, or not synced"))
             return
         while engine.jobs:
             self._read()
@@ -155,9 +161,11 @@ class Runtime:
         self._hasty = None
         try:
             error = hasty.end(flush)
-        except UnforeseenError as defect:
+        except Exception as defect:
             self.fail(defect)
             return
+        if self._known is not None:
+            self._known.entries = flush.entries
         self._end_flush(flush, error, at_once=True)
 
     def _carry(self, carrier: Carrier) -> None:
@@ -195,7 +203,10 @@ class Runtime:
 
     def _sync(self, now_us: int) -> None:
         sync = self.engine.next_sync(now_us)
-        if sync is not None:
+        known = self._known
+        if sync is not None and known is not None and sync.name == known.synced:
+            self._known, self._early, known.sync = None, known, sync  # it runs already
+        elif sync is not None and known is None:
             early = self._early = self._early_of()
             report = partial(self._synced, sync, early)
             self._journal.submit(sync.run, report, None if early is None else early.send)
@@ -237,6 +248,10 @@ class Runtime:
         self.sent_alone(connection, answers)
         if self.linger is not None:
             self.linger.answered()
+
+    def _hasty_synced(self, known: Known, error: BaseException | None) -> None:
+        if known.sync is not None:  # else the node has failed
+            self._synced(known.sync, known, error)
 
     def _synced(self, sync: Sync, early: Early | None, error: BaseException | None) -> None:
         self._left_early(early)

@@ -329,16 +329,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hasten(self, push: Buffer, now_us: int) -> None:
         """Whoever waits for what is pushed wakes up while it is worked on, as that takes as long,
-        and gets it before all that follows from it."""
+        and all that can be foreseen of it is done before that."""
         runtime, promises = self._runtime, self._runtime.engine.fabric.pushes.promises
         number = promises.awaited_by(push)
-        if number is None or number == self._number:
-            return
-        connection = self._server.connections.get(number)
-        if connection is None:
-            return
-        if number in promises.waking and runtime.linger is not None:
-            connection.wake(now_us)
+        if number in promises.waking and number != self._number and runtime.linger is not None:
+            connection = self._server.connections.get(number)
+            if connection is not None:
+                connection.wake(now_us)
         if isinstance(push, bytearray):  # small ones are
             runtime.hasten(self._number, push, now_us)
 

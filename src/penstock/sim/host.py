@@ -230,7 +230,10 @@ class Host:
         if foreseen is None or not self.world.chance(HASTE):
             return None
         self.hasty += 1
-        return Hasty(foreseen, self.disk, self._send_alone)
+        hasty = Hasty(foreseen, self.disk)
+        hasty.write()
+        hasty.send(self._send_alone)
+        return hasty
 
     def _send_alone(self, connection: int, data: bytes) -> bool:
         link = self._links.get(connection)
@@ -243,6 +246,11 @@ class Host:
         if flush is None or not flush.apart:
             raise UnforeseenError("a push was written, and not logged at once")
         self._end_flush(flush, hasty.end(flush))
+        if hasty.foreseen.synced and hasty.error is None:
+            sync = engine.next_sync(self.now_us)
+            if sync is None or sync.name != hasty.foreseen.name:
+                raise UnforeseenError("something else is synced, or nothing")
+            self._begin_sync(sync)
 
     def lost(self, link: Link) -> None:
         """A connection is over."""
@@ -336,7 +344,10 @@ class Host:
             self._end_flush(flush, _run(flush))
         sync = engine.next_sync(self.now_us)
         if sync is not None:
-            self._later(self.world.latency(WRITE_US), lambda: self._run_sync(sync))
+            self._begin_sync(sync)
+
+    def _begin_sync(self, sync: Sync) -> None:
+        self._later(self.world.latency(WRITE_US), lambda: self._run_sync(sync))
 
     def _run_sync(self, sync: Sync) -> None:
         error = _run(sync)

@@ -42,7 +42,7 @@ padded(Py_ssize_t size)
     return (size + 7) & ~(Py_ssize_t)7;
 }
 
-/* The checksum of some bytes; 0 and an exception if it cannot be had. */
+/* The checksum of some bytes; any number, and an exception, if it cannot be had. */
 static inline uint64_t
 checksum_of(PyObject *digest, unsigned char *start, Py_ssize_t size)
 {

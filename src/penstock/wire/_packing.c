@@ -230,9 +230,10 @@ open_column(Column *column, PyObject *const *args, Py_ssize_t given, int nullabl
     if (PyObject_GetBuffer(args[0], &column->body, PyBUF_SIMPLE) < 0) {
         return -1;
     }
-    Py_ssize_t room = column->body.len - at;
-    int fits = at >= 0 && room >= 0 && column->count >= 0 && column->count <= MOST_VALUES;
+    int fits = at >= 0 && at <= column->body.len && column->count >= 0 &&
+               column->count <= MOST_VALUES;
     if (fits) {
+        Py_ssize_t room = column->body.len - at;
         Py_ssize_t bitmap = nullable ? padded((column->count + 7) / 8) : 0;
         const char *start = (const char *)column->body.buf + at;
         column->valid = nullable ? (const unsigned char *)start : NULL;
