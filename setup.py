@@ -14,6 +14,7 @@ setup(
         Extension(
             "penstock.wire._plain", ["src/penstock/wire/_plain.c"], depends=[LAYOUT], optional=True,
         ),
+        Extension("penstock.node._syncing", ["src/penstock/node/_syncing.c"], optional=True),
         Extension("penstock.node._sending", ["src/penstock/node/_sending.c"], optional=True),
     ]
 )

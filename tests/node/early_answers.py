@@ -15,6 +15,8 @@ from penstock import aio
 from penstock.node import early
 from penstock.node.files import FileDisk
 from penstock.node.node import Config, Node, run_loop
+from penstock.node.syncing import Syncing
+from penstock.node.worker import Report, Then
 from penstock.store.disk import DiskError
 
 WAIT_S = 30.0
@@ -24,6 +26,12 @@ compiled = pytest.mark.skipif(not early.COMPILED, reason="the compiled sending w
 def run(main: Coroutine[Any, Any, None]) -> None:
     """On the loop of a node, and not for ever."""
     run_loop(asyncio.wait_for(main, WAIT_S))
+
+
+def _by_the_worker(
+    self: Syncing, disk: FileDisk, name: str, report: Report, then: Then
+) -> None:  # one in C cannot be stopped
+    self._worker.submit(lambda: disk.sync(name), report, then)
 
 
 class Gate:
@@ -51,6 +59,7 @@ class Gate:
             sync = getattr(FileDisk, name)
             monkeypatch.setattr(FileDisk, name, lambda *given, s=sync: slowly(s, *given))
         monkeypatch.setattr(FileDisk, "write", refused)
+        monkeypatch.setattr(Syncing, "begin", _by_the_worker)
 
     async def reached(self) -> None:
         assert await asyncio.to_thread(self.syncing.wait, WAIT_S)

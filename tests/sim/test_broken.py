@@ -445,18 +445,25 @@ def a_byte_is_lost_in_cleaning(patch: pytest.MonkeyPatch) -> None:
 
 
 # What is broken, the faults, the parts of the workload, and how the finding begins.
-def haste_whatever_is_promised(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(foresight, "_is_stored_at_once", lambda *_: True)
+def haste_with_another_lease(patch: pytest.MonkeyPatch) -> None:
+    """What leaves early names a grant that nobody has."""
+    made = foresight._made
+
+    def other(*given: Any) -> Any:
+        records, receipt, delivery = made(*given) or (b"", b"", None)
+        return records, receipt, delivery and delivery[:24] + bytes(8) + delivery[32:]
+
+    patch.setattr(foresight, "_made", other)
 
 
 def haste_for_whoever_is_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        foresight, "_taker", lambda view, *_: next(iter(view.waiters or view.subscriptions), None)
+        foresight, "_taker", lambda _, view, *__: (view.waiters or view.subscriptions)[0]
     )
 
 
 HASTE = [
-    (haste_whatever_is_promised, "none", "written,plain", "the engine raised"),
+    (haste_with_another_lease, "none", "written,plain", "the engine raised"),
     (haste_for_whoever_is_first, "none", "written", "the engine raised"),
 ]
 BROKEN: list[tuple[Break, str, str, str]] = [

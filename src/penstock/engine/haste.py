@@ -31,16 +31,12 @@ class Hasty:
         """In the order in which they left, if that did not have to wait for a sync."""
 
     def write(self) -> None:
-        """To the system; `sync` makes it safe."""
+        """To the system."""
         name, offset, records, _, _ = self.foreseen
         try:
             self._disk.write(name, offset, (records,))
         except DiskError as error:
             self.error = error
-
-    def sync(self) -> None:
-        """Everything that was written to that file so far is on the disk. May be run elsewhere."""
-        self._disk.sync(self.foreseen.name)
 
     def send(self, send: Send) -> None:
         """What is written is sent, unless it waits for a sync."""

@@ -35,7 +35,7 @@ _SYNCED = getattr(os, "RWF_DSYNC", 0)
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 
-class _Handle:
+class Handle:
     """An open file; closed when it was dropped and nobody uses it any more."""
 
     __slots__ = ("dropped", "fd", "users")
@@ -56,7 +56,7 @@ class FileDisk:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._mutex = threading.Lock()
-        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._handles: OrderedDict[str, Handle] = OrderedDict()
         self._mappings = Mappings()
         self._warmer = Warmer()
         self._can_read_now = bool(_READ_NOW)
@@ -112,7 +112,7 @@ class FileDisk:
                         os.unlink(name, dir_fd=self._directory)
                 raise
             with self._mutex:
-                self._keep(name, _Handle(fd))
+                self._keep(name, Handle(fd))
 
     def write(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
         """Write all parts from `offset`; durable only after `sync`. With what is large the disk
@@ -131,7 +131,7 @@ class FileDisk:
             finally:
                 self.end(handle)
         except OSError as error:
-            raise _disk_error("write", name, error) from error
+            raise disk_error("write", name, error) from error
 
     def write_synced(self, name: str, offset: int, parts: Sequence[Buffer]) -> None:
         """Write all parts, which are durable when it returns; see Disk.write_synced.
@@ -235,26 +235,26 @@ class FileDisk:
             raise
         return fd
 
-    def begin(self, name: str) -> _Handle:
+    def begin(self, name: str) -> Handle:
         """An open file, which is not closed until `end`."""
         with self._mutex:
             handle = self._handles.get(name)
             if handle is None:
                 fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._directory)
-                handle = self._keep(name, _Handle(fd))
+                handle = self._keep(name, Handle(fd))
             else:
                 self._handles.move_to_end(name)
             handle.users += 1
             return handle
 
-    def end(self, handle: _Handle) -> None:
+    def end(self, handle: Handle) -> None:
         """A file is not used any more."""
         with self._mutex:
             handle.users -= 1
             if handle.dropped and not handle.users:
                 os.close(handle.fd)
 
-    def _keep(self, name: str, handle: _Handle) -> _Handle:
+    def _keep(self, name: str, handle: Handle) -> Handle:
         """Remember an open file, dropping the one that was not used for longest."""
         self._handles[name] = handle
         if len(self._handles) > MAX_OPEN_FILES:
@@ -299,7 +299,7 @@ class _Use:
         try:
             self._handle = self._disk.begin(self._name)
         except OSError as error:
-            raise _disk_error(self._action, self._name, error) from error
+            raise disk_error(self._action, self._name, error) from error
         return self._handle.fd
 
     def __exit__(
@@ -310,10 +310,10 @@ class _Use:
     ) -> None:
         self._disk.end(self._handle)
         if isinstance(error, OSError):
-            raise _disk_error(self._action, self._name, error) from error
+            raise disk_error(self._action, self._name, error) from error
 
 
-def _drop(handle: _Handle) -> None:
+def _drop(handle: Handle) -> None:
     handle.dropped = True
     if not handle.users:
         os.close(handle.fd)
@@ -383,9 +383,10 @@ def _disk_errors(action: str, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _disk_error(action, name, error) from error
+        raise disk_error(action, name, error) from error
 
 
-def _disk_error(action: str, name: str, error: OSError) -> DiskError:
+def disk_error(action: str, name: str, error: OSError) -> DiskError:
+    """What a disk raises where the system said that."""
     text = f"cannot {action} {name}: {error.strerror or error}"
     return DiskError(text, full=error.errno in _FULL)

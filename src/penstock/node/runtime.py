@@ -6,14 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from penstock.engine.engine import Engine, Output, UnsettledError
 from penstock.engine.haste import Hasty, UnforeseenError
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
 from penstock.node.early import Early, Known, SendAlone, is_answer, may_leave
+from penstock.node.files import FileDisk
 from penstock.node.linger import AWAKE_US, Linger
+from penstock.node.syncing import Syncing, may_begin
 from penstock.node.tidy import Tidy
 from penstock.node.worker import Worker
 from penstock.store.disk import DiskError
@@ -53,6 +55,7 @@ class Runtime:
         self.send_alone: SendAlone | None = None  # at once, from any thread; see `early`
         self.sent_alone: Callable[[int, int], None] = _ignore  # told of so many answers by that
         self._hasty: Hasty | None = None  # a push that is written, and not handed in yet
+        self._syncing: Syncing | None = None  # for such pushes, once there are some
         self._known: Known | None = None  # of such a push, while the core does not know of its sync
         self._early: Early | None = None  # of the flush or sync that runs, or was the last
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
@@ -92,10 +95,10 @@ class Runtime:
         send = self.send_alone
         if send is None or self.carrier is not None or self.failed is not None or self._stopped:
             return
-        foreseen = self.engine.foresee(connection, frame, now_us)
-        if foreseen is None:
+        foreseen, disk = self.engine.foresee(connection, frame, now_us), self.engine.disk
+        if foreseen is None or (foreseen.synced and not may_begin(disk)):
             return
-        self._hasty = hasty = Hasty(foreseen, self.engine.disk)
+        self._hasty = hasty = Hasty(foreseen, disk)
         try:
             hasty.write()
             hasty.send(send)
@@ -105,8 +108,15 @@ class Runtime:
         for number, reply in hasty.sent:
             self._told_alone(number, is_answer(reply))
         if foreseen.synced and hasty.error is None:
-            known = self._known = Known(foreseen.replies[::-1], send, foreseen.name)
-            self._journal.submit(hasty.sync, partial(self._hasty_synced, known), known.send)
+            self._begin_sync(Known(foreseen.replies[::-1], send, foreseen.name))
+
+    def _begin_sync(self, known: Known) -> None:
+        """At once, while the core works: of what was written for a push."""
+        if self._syncing is None:
+            self._syncing = Syncing(self._journal)
+        self._known = known
+        disk, report = cast(FileDisk, self.engine.disk), partial(self._hasty_synced, known)
+        self._syncing.begin(disk, known.synced, report, known.send)
 
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.
@@ -351,6 +361,8 @@ class Runtime:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._syncing is not None:
+            self._syncing.stop()
         for worker in (self._journal, self._keeper, *self._readers):
             worker.stop()
 

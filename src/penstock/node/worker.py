@@ -52,10 +52,14 @@ class Worker:
                 work()
             except Exception as caught:  # reported to the loop, which decides
                 error = caught
-            self._done.append((report, error))
-            if then is not None and error is None:
-                try:
-                    then()
-                except Exception:
-                    log.exception("what follows work off the loop has failed")
-            self._loop.call_soon_threadsafe(self.catch_up)
+            self.finished(report, error, then)
+
+    def finished(self, report: Report, error: BaseException | None, then: Then | None) -> None:
+        """Work was done off the loop, here or elsewhere: follows from it what has to."""
+        self._done.append((report, error))
+        if then is not None and error is None:
+            try:
+                then()
+            except Exception:
+                log.exception("what follows work off the loop has failed")
+        self._loop.call_soon_threadsafe(self.catch_up)
