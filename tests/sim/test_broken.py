@@ -447,13 +447,15 @@ def a_byte_is_lost_in_cleaning(patch: pytest.MonkeyPatch) -> None:
 # What is broken, the faults, the parts of the workload, and how the finding begins.
 def haste_with_another_lease(patch: pytest.MonkeyPatch) -> None:
     """What leaves early names a grant that nobody has."""
-    made = foresight._made
+    seen = foresight.Foresight._seen
 
     def other(*given: Any) -> Any:
-        records, receipt, delivery = made(*given) or (b"", b"", None)
-        return records, receipt, delivery and delivery[:24] + bytes(8) + delivery[32:]
+        found = seen(*given)
+        return found and found._replace(
+            replies=tuple((to, data[:24] + bytes(8) + data[32:]) for to, data in found.replies)
+        )
 
-    patch.setattr(foresight, "_made", other)
+    patch.setattr(foresight.Foresight, "_seen", other)
 
 
 def haste_for_whoever_is_first(patch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,17 @@ class Foreseen(NamedTuple):
         return replies == self.replies and b"".join(piece.parts) == self.records
 
 
+class _Push(NamedTuple):
+    """What is known of a push without a look at its batch."""
+
+    connection: int
+    frame: bytearray
+    now_us: int
+    stream: Stream
+    view: QueueView
+    waits: bool  # whether anybody waits for messages
+
+
 class Foresight:
     """Looks at the state of a node that stands alone."""
 
@@ -84,42 +95,64 @@ class Foresight:
         """
         if not COMPILED or not _BEFORE_BATCH < len(frame) <= EARLY_BYTES:
             return None
-        fabric, kernel = self._fabric, self._fabric.kernel
+        fabric = self._fabric
         (number,) = _STREAM.unpack_from(frame, FRAME_BYTES)
-        stream, view = kernel.streams.get(number), fabric.queues.views.get(number)
-        end = self._journal.end_of_written(len(frame) + _MORE_BYTES)
-        if stream is None or view is None or end is None or not stream.plain:
+        stream, view = fabric.kernel.streams.get(number), fabric.queues.views.get(number)
+        if stream is None or view is None or not stream.plain:
             return None
-        level, waits = stream.level, bool(view.waiters or view.subscriptions)
-        if not (waits if level == _WRITTEN else level == _SYNCED and self._may_sync(len(frame))):
+        waits = bool(view.waiters or view.subscriptions)
+        if not (waits if stream.level == _WRITTEN else self._may_sync(stream, len(frame))):
             return None
         if not self._is_at_rest(now_us) or connection not in fabric.connections:
             return None
-        if (found := _foresight.peek(frame, _digest)) is None:
+        push = _Push(connection, frame, now_us, stream, view, waits)
+        return None if (where := self._where(push)) is None else self._seen(push, *where)
+
+    def _where(self, push: _Push) -> tuple[QueueShard, Waiter | Subscription | None] | None:
+        """The part of the queue that it comes to, and who gets it at once; None if it may be
+        refused, or not come to anything so simple."""
+        shards, view = self._fabric.kernel.shards, push.view
+        if (found := _foresight.peek(push.frame, _digest)) is None:
             return None
         _, place, producer, sequence, instance, messages, size = found
-        shard = kernel.shards[place] if place < len(kernel.shards) else None
-        if shard is None or not _is_stored(shard, stream, messages, size):
+        shard = shards[place] if place < len(shards) else None
+        if shard is None or not _is_stored(shard, push.stream, messages, size):
             return None
         window, queue = shard.producers.windows.get(producer), view.shards.get(place)
         if window is None or (sequence, instance) != (window.next_sequence, window.instance):
             return None
-        taker = _taker(stream, view, messages, size) if waits else None
-        if queue is None or (waits and (taker is None or taker.connection == connection)):
+        taker = _taker(push.stream, view, messages, size) if push.waits else None
+        if push.waits and (taker is None or taker.connection == push.connection):
             return None
-        at = end.number << 32 | end.used, self._journal.synced
-        made = _made(frame, shard, stream, queue, taker, now_us, at)
-        if made is None:
+        return None if queue is None else (queue, taker)
+
+    def _seen(
+        self, push: _Push, queue: QueueShard, taker: Waiter | Subscription | None
+    ) -> Foreseen | None:
+        journal, stream = self._journal, push.stream
+        end, lane = journal.end_of_written(len(push.frame) + _MORE_BYTES), queue.lanes.get(_LANE)
+        if end is None or lane is None:
             return None
-        records, receipt, delivery = made
-        replies = [(connection, receipt)]
+        who = grant = lease_us = request = _NOBODY
+        if taker is not None:
+            who = _POP if isinstance(taker, Waiter) else _SUBSCRIPTION
+            grant, request = queue.leases.next_number, taker.request
+            lease_us = (taker.body.lease_ms or stream.options.lease_ms) * 1000
+        shard = self._fabric.kernel.shards[queue.shard]
+        records, receipt, delivery = _foresight.promised(
+            push.frame, _digest, lane.tail, shard.epoch, push.now_us, shard.last + 1, grant,
+            lease_us, int(stream.level), who, request, end.number << 32 | end.used, journal.synced,
+        )  # fmt: skip
+        replies = [(push.connection, receipt)]
         if taker is not None and delivery is not None:
             replies.append((taker.connection, delivery))
-        return Foreseen(end.name, end.used, records, tuple(replies), level == _SYNCED)
+        synced = stream.level == _SYNCED
+        return Foreseen(end.name, end.used, records, tuple(replies), synced)
 
-    def _may_sync(self, size: int) -> bool:
+    def _may_sync(self, stream: Stream, size: int) -> bool:
         """Whether a frame of that size is written apart from its sync, which begins at once."""
-        return not self._journal.busy and size + _MORE_BYTES <= APART_BYTES
+        small = size + _MORE_BYTES <= APART_BYTES
+        return stream.level == _SYNCED and small and not self._journal.busy
 
     def _is_at_rest(self, now_us: int) -> bool:
         """Whether nothing comes before the next event, or with it, and the disk takes writes."""
@@ -156,22 +189,3 @@ def _taker(
         return None
     return first if messages <= first.credit and size <= first.body.max_bytes else None
 
-
-def _made(
-    frame: bytearray, shard: Shard, stream: Stream, queue: QueueShard,
-    taker: Waiter | Subscription | None, now_us: int, at: tuple[int, int],
-) -> tuple[bytes, bytes, bytes | None] | None:  # fmt: skip
-    """The records, the receipt and the delivery; None if nothing came to this lane yet. `at`: where
-    the journal ends, and what of it is synced."""
-    lane = queue.lanes.get(_LANE)
-    if lane is None:
-        return None
-    who = grant = lease_us = request = _NOBODY
-    if taker is not None:
-        who = _POP if isinstance(taker, Waiter) else _SUBSCRIPTION
-        grant, request = queue.leases.next_number, taker.request
-        lease_us = (taker.body.lease_ms or stream.options.lease_ms) * 1000
-    return _foresight.promised(
-        frame, _digest, lane.tail, shard.epoch, now_us, shard.last + 1, grant, lease_us,
-        int(stream.level), who, request, *at,
-    )  # fmt: skip
