@@ -90,7 +90,7 @@ def test_a_sync_that_fails_is_reported_and_nothing_follows(
 
 @compiled
 def test_it_needs_nothing_of_whoever_runs_python(not_a_file: int) -> None:
-    """This thread never gives the interpreter's lock away, and sees that a sync comes to its end."""
+    """This thread never gives the interpreter's lock away, and sees a sync come to its end."""
     syncer = pytest.importorskip("penstock.node._syncing").Syncer()
     served = threading.Thread(target=syncer.serve)
     before = sys.getswitchinterval()
