@@ -17,7 +17,7 @@ from penstock.wire.frames import Verb
 
 NAME = "j0000000001"
 RECEIPT, DELIVERY = (1, b"receipt"), (2, b"delivery")
-FORESEEN = Foreseen(NAME, 64, b"both records", (RECEIPT, DELIVERY), synced=False)
+FORESEEN = Foreseen(NAME, 1 << 32 | 64, b"both records", (RECEIPT, DELIVERY), synced=False)
 
 
 def new_disk() -> MemoryDisk:

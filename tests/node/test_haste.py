@@ -14,13 +14,17 @@ from penstock.engine import foresight
 from penstock.engine.engine import Engine
 from penstock.engine.foresight import Foreseen
 from penstock.engine.haste import UnforeseenError
+from penstock.node import runtime, syncing
 from penstock.node.node import Config, Node
 from penstock.node.server import Server
+from penstock.node.syncing import Syncing
 from penstock.wire.frames import VERB_AT, Verb
 
 pytestmark = [
     compiled,
-    pytest.mark.skipif(not foresight.COMPILED, reason="nothing is foreseen"),
+    pytest.mark.skipif(
+        not (foresight.COMPILED and syncing.COMPILED), reason="nothing is foreseen, or not synced"
+    ),
 ]
 COUNT = 20
 
@@ -72,6 +76,68 @@ def test_all_have_what_they_get_before_the_core_has_the_push(
     hasty = [("sent", Verb.PUSH), ("sent", Verb.DELIVER), ("received", Verb.PUSH)]
     found = sum(seen[at : at + 3] == hasty for at in range(len(seen)))
     assert found >= COUNT // 2, "the first one, and those that find the last not acknowledged"
+
+
+@pytest.mark.parametrize("why", ["a sync is under way", "no thread"])
+def test_a_push_whose_sync_cannot_begin_goes_the_ordinary_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    begun: list[str] = []
+
+    class Busy:
+        """One that the journal has given up."""
+
+        busy = True
+
+        def __init__(self, *_: object) -> None:
+            if why == "no thread":
+                raise RuntimeError("can't start new thread")
+
+        def begin(self, *_: object) -> None:
+            begun.append("begun")
+
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr(runtime, "Syncing", Busy)
+
+    async def main() -> None:
+        async with two_clients(tmp_path) as (fabric, _):
+            queue = await fabric.queue("q")
+            for number in range(COUNT):
+                assert (await queue.push(b"%d" % number)).durability == "synced"
+            assert (await queue.stats())["messages"] == COUNT
+
+    run(main())
+    assert begun == []
+
+
+def test_a_synced_push_begins_its_sync_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    begin = Syncing.begin
+
+    def counted(self: Syncing, disk: Any, name: str, *given: Any) -> None:
+        begun.append(name)
+        begin(self, disk, name, *given)
+
+    monkeypatch.setattr(Syncing, "begin", counted)
+
+    async def main() -> None:
+        async with two_clients(tmp_path) as (fabric, other):
+            queue = await fabric.queue("q")
+            same = await other.queue("q", create=False)
+            for number in range(COUNT):
+                assert (await queue.push(b"%d" % number)).durability == "synced"
+                message = await same.pop()
+                assert message is not None
+                assert message.value == b"%d" % number
+                await message.ack(wait=True)
+            assert (await queue.stats())["messages"] == 0
+
+    run(main())
+    assert len(begun) >= COUNT // 2
 
 
 def test_a_pop_that_waits_gets_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

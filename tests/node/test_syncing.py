@@ -119,7 +119,7 @@ def known(sent: list[int], takes: int = 2) -> Known:
         sent.append(connection)
         return len(sent) <= takes
 
-    return Known((DELIVERY, RECEIPT), send, NAME)
+    return Known((DELIVERY, RECEIPT), send, NAME, 1 << 32 | 64)
 
 
 def entries() -> list[Entry]:

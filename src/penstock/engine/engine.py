@@ -195,9 +195,9 @@ class Engine:
         send: Callable[[], None] | None = None,
     ) -> None:
         """A sync was run; as `end_flush`."""
-        stopped = self.journal.stopped is not None  # by a write that failed meanwhile
+        current = self.journal.is_syncing(sync)
         self._end(self.journal.finish_sync(sync, error), now_us, send)
-        if error is not None and not stopped:
+        if error is not None and current:
             self._refuse(error, now_us)
         self.settle(now_us)
 

@@ -29,6 +29,7 @@ from penstock.core.shard import Shard, Stream
 from penstock.core.views import QueueView, Subscription, Waiter
 from penstock.store.flush import APART_BYTES, Flush
 from penstock.store.journal import Journal
+from penstock.store.locations import split
 from penstock.wire.durability import Durability
 from penstock.wire.frames import FRAME_BYTES, PUSH
 from penstock.wire.packing import PURE
@@ -55,10 +56,20 @@ class Foreseen(NamedTuple):
     messages, if somebody waits for them."""
 
     name: str
-    offset: int
+    location: int  # in the journal, of its first byte
     records: bytes
     replies: tuple[Reply, ...]
     synced: bool  # it leaves once what was written is synced
+
+    @property
+    def offset(self) -> int:
+        """Where the records are in the file."""
+        return split(self.location)[1]
+
+    @property
+    def end(self) -> int:
+        """Where the journal ends then: so far a sync that begins now must reach, and no further."""
+        return self.location + len(self.records)
 
     def is_what(self, flush: Flush) -> bool:
         """Whether it has come so, to the byte."""
@@ -141,13 +152,13 @@ class Foresight:
         shard = self._fabric.kernel.shards[queue.shard]
         records, receipt, delivery = _foresight.promised(
             push.frame, _digest, lane.tail, shard.epoch, push.now_us, shard.last + 1, grant,
-            lease_us, int(stream.level), who, request, end.number << 32 | end.used, journal.synced,
+            lease_us, int(stream.level), who, request, end.end, journal.synced,
         )  # fmt: skip
         replies = [(push.connection, receipt)]
         if taker is not None and delivery is not None:
             replies.append((taker.connection, delivery))
         synced = stream.level == _SYNCED
-        return Foreseen(end.name, end.used, records, tuple(replies), synced)
+        return Foreseen(end.name, end.end, records, tuple(replies), synced)
 
     def _may_sync(self, stream: Stream, size: int) -> bool:
         """Whether a frame of that size is written apart from its sync, which begins at once."""

@@ -32,9 +32,9 @@ class Hasty:
 
     def write(self) -> None:
         """To the system."""
-        name, offset, records, _, _ = self.foreseen
+        foreseen = self.foreseen
         try:
-            self._disk.write(name, offset, (records,))
+            self._disk.write(foreseen.name, foreseen.offset, (foreseen.records,))
         except DiskError as error:
             self.error = error
 
@@ -49,12 +49,12 @@ class Hasty:
 
     def end(self, flush: Flush) -> DiskError | None:
         """Call it instead of running the flush; what running it would have raised."""
-        name, offset, records, _, _ = self.foreseen
+        name, location, records, _, _ = self.foreseen
         if not self.foreseen.is_what(flush):
             kinds = [(entry.shard, entry.kind, entry.number) for entry in flush.entries]
             places = [(piece.name, piece.offset, piece.end) for piece in flush.pieces]
             raise UnforeseenError(
-                f"{len(records)} bytes were written for a push at {offset} of {name}, and logged "
+                f"{len(records)} bytes were written for a push at {location} in {name}, and logged "
                 f"was {kinds} at {places}"
             )
         for entry in flush.entries:

@@ -89,11 +89,13 @@ serve(PyObject *given, PyObject *Py_UNUSED(none))
     }
     pthread_mutex_unlock(&self->mutex);
     if (!closed) {
+        do {
 #if defined(__linux__)
-        failed = fdatasync(fd) < 0 ? errno : 0;
+            failed = fdatasync(fd) < 0 ? errno : 0;
 #else
-        failed = fsync(fd) < 0 ? errno : 0;
+            failed = fsync(fd) < 0 ? errno : 0;
 #endif
+        } while (failed == EINTR);
         change(self, SYNCING, IDLE, -1);
     }
     Py_END_ALLOW_THREADS

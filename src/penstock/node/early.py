@@ -123,10 +123,11 @@ class Known(Early):
     before there are entries that wait for it. They are given to it as soon as there are."""
 
     def __init__(
-        self, replies: Sequence[tuple[int, bytes]], send: SendAlone, synced: str
+        self, replies: Sequence[tuple[int, bytes]], send: SendAlone, file: str, end: int
     ) -> None:
         super().__init__((), send)
-        self.synced = synced  # the name of the file
+        self.file = file  # that is synced
+        self.until = end  # the position in the journal up to which that was written
         self._replies = replies
         self._left: list[tuple[int, bytes]] = []
         self.entries: Sequence[Entry] = ()

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from penstock.engine.engine import Engine, Output, UnsettledError
+from penstock.engine.foresight import Foreseen
 from penstock.engine.haste import Hasty, UnforeseenError
 from penstock.machine import may_spin
 from penstock.node.clock import Clock
@@ -18,7 +19,7 @@ from penstock.node.linger import AWAKE_US, Linger
 from penstock.node.syncing import Syncing, may_begin
 from penstock.node.tidy import Tidy
 from penstock.node.worker import Worker
-from penstock.store.disk import DiskError
+from penstock.store.disk import Disk, DiskError
 from penstock.store.flush import INLINE_BYTES, Flush, Sync
 from penstock.wire.entry import Entry
 
@@ -56,6 +57,7 @@ class Runtime:
         self.sent_alone: Callable[[int, int], None] = _ignore  # told of so many answers by that
         self._hasty: Hasty | None = None  # a push that is written, and not handed in yet
         self._syncing: Syncing | None = None  # for such pushes, once there are some
+        self._may_start = True
         self._known: Known | None = None  # of such a push, while the core does not know of its sync
         self._early: Early | None = None  # of the flush or sync that runs, or was the last
         self.on_failure: list[Callable[[], None]] = []  # called once, when `failed` is set
@@ -96,27 +98,38 @@ class Runtime:
         if send is None or self.carrier is not None or self.failed is not None or self._stopped:
             return
         foreseen, disk = self.engine.foresee(connection, frame, now_us), self.engine.disk
-        if foreseen is None or (foreseen.synced and not may_begin(disk)):
+        if foreseen is None or (foreseen.synced and not self._may_begin(disk)):
             return
         self._hasty = hasty = Hasty(foreseen, disk)
         try:
             hasty.write()
             hasty.send(send)
+            if foreseen.synced and hasty.error is None:
+                self._begin_sync(foreseen, send)
         except Exception as defect:  # it may have been sent: the node must not think otherwise
             self.fail(defect)
             return
         for number, reply in hasty.sent:
             self._told_alone(number, is_answer(reply))
-        if foreseen.synced and hasty.error is None:
-            self._begin_sync(Known(foreseen.replies[::-1], send, foreseen.name))
 
-    def _begin_sync(self, known: Known) -> None:
+    def _may_begin(self, disk: Disk) -> bool:
+        """Whether a sync can begin beside the loop. One that the journal has given up, as a write
+        failed meanwhile, may still be under way."""
+        if self._syncing is None and self._may_start and may_begin(disk):
+            try:
+                self._syncing = Syncing(self._journal)
+            except RuntimeError as error:  # the system has no thread for it: the journal's will do
+                self._may_start = False
+                log.warning("syncs begin a little later: %s", error)
+        return self._syncing is not None and not self._syncing.busy
+
+    def _begin_sync(self, foreseen: Foreseen, send: SendAlone) -> None:
         """At once, while the core works: of what was written for a push."""
-        if self._syncing is None:
-            self._syncing = Syncing(self._journal)
-        self._known = known
+        assert self._syncing is not None
+        replies = foreseen.replies[::-1]  # whoever waits for the message is told first
+        known = self._known = Known(replies, send, foreseen.name, foreseen.end)
         disk, report = cast(FileDisk, self.engine.disk), partial(self._hasty_synced, known)
-        self._syncing.begin(disk, known.synced, report, known.send)
+        self._syncing.begin(disk, known.file, report, known.send)
 
     def pump(self) -> None:
         """Does what there is to do. Call after every event handed to the engine.
@@ -214,7 +227,7 @@ class Runtime:
     def _sync(self, now_us: int) -> None:
         sync = self.engine.next_sync(now_us)
         known = self._known
-        if sync is not None and known is not None and sync.name == known.synced:
+        if sync is not None and known is not None and sync.end == known.until:
             self._known, self._early, known.sync = None, known, sync  # it runs already
         elif sync is not None and known is None:
             early = self._early = self._early_of()

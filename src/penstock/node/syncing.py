@@ -38,6 +38,7 @@ class Syncing:
     """One thread; it reports like the worker that it stands beside, and in its order."""
 
     def __init__(self, worker: Worker) -> None:
+        self.busy = False  # a sync was not reported yet
         self._worker = worker
         self._syncer = _syncing.Syncer()
         self._jobs: deque[Job] = deque()
@@ -45,9 +46,15 @@ class Syncing:
         self._thread.start()
 
     def begin(self, disk: FileDisk, name: str, report: Report, then: Then) -> None:
-        """Syncs a file; the last sync was reported. As `Worker.submit`."""
+        """Syncs a file. As `Worker.submit`, but only if it is not `busy`."""
+
+        def reported(error: BaseException | None) -> None:
+            self.busy = False
+            report(error)
+
         handle = disk.begin(name)
-        self._jobs.append((disk, handle, name, report, then))
+        self._jobs.append((disk, handle, name, reported, then))
+        self.busy = True
         if not self._syncer.ask(handle.fd):
             raise RuntimeError("a sync is under way, or all is over")
 
@@ -59,7 +66,11 @@ class Syncing:
     def _run(self) -> None:
         while (failed := self._syncer.serve()) is not None:
             disk, handle, name, report, then = self._jobs.popleft()
-            disk.end(handle)
-            cause = OSError(failed, os.strerror(failed)) if failed else None
-            error = None if cause is None else disk_error("sync", name, cause)
+            error: BaseException | None = None
+            if failed:
+                error = disk_error("sync", name, OSError(failed, os.strerror(failed)))
+            try:
+                disk.end(handle)
+            except OSError as caught:  # of a file that was to be closed: nothing is known of it
+                error = error or disk_error("close", name, caught)
             self._worker.finished(report, error, then)

@@ -248,7 +248,7 @@ class Host:
         self._end_flush(flush, hasty.end(flush))
         if hasty.foreseen.synced and hasty.error is None:
             sync = engine.next_sync(self.now_us)
-            if sync is None or sync.name != hasty.foreseen.name:
+            if sync is None or sync.end != hasty.foreseen.end:
                 raise UnforeseenError("something else is synced, or nothing")
             self._begin_sync(sync)
 

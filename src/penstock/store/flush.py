@@ -158,13 +158,13 @@ class Sync:
     From `Journal.next_sync` to `Journal.finish_sync` it belongs to whoever calls `run`.
     """
 
-    __slots__ = ("_disk", "bytes", "end", "entries", "name", "started_us")
+    __slots__ = ("_disk", "_name", "bytes", "end", "entries", "started_us")
 
     def __init__(
         self, disk: Disk, end: int, entries: int, size: int, started_us: int
     ) -> None:
         self._disk = disk
-        self.name = file_name(JOURNAL, split(end)[0])
+        self._name = file_name(JOURNAL, split(end)[0])
         self.end = end
         """The position up to which all is durable then."""
         self.entries = entries
@@ -174,7 +174,7 @@ class Sync:
 
     def run(self) -> None:
         """On DiskError nothing is known of what was not synced before: it is never run again."""
-        self._disk.sync(self.name)
+        self._disk.sync(self._name)
 
 
 class Recycling:

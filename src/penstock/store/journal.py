@@ -255,6 +255,10 @@ class Journal:
         self.syncs += 1
         return Finished(self._unsynced.synced(sync), [])
 
+    def is_syncing(self, sync: Sync) -> bool:
+        """Whether its end matters: it was not given up, as a write failed meanwhile."""
+        return sync is self._syncing
+
     def resume(self) -> None:
         """Go on after a failure, with a new segment."""
         self.stopped = None
